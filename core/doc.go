@@ -1,0 +1,2 @@
+// Package core is latchkit's lock engine.
+package core

@@ -1,0 +1,164 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+)
+
+// Forever as a wait means until ctx ends: WithWait(Forever).
+const Forever = time.Duration(math.MaxInt64)
+
+// The bounds and the default of a lease's TTL.
+const (
+	MinTTL     = 10 * time.Millisecond
+	MaxTTL     = 24 * time.Hour
+	DefaultTTL = 30 * time.Second
+)
+
+const (
+	maxLimit = 1 << 20
+	maxLabel = 128
+	maxNote  = 128
+)
+
+// Option sets how Acquire behaves. Options given to New are the defaults of every Acquire.
+type Option func(*settings)
+
+type settings struct {
+	prefix   string
+	label    string
+	ttl      time.Duration
+	wait     time.Duration
+	renew    bool
+	maxHold  time.Duration
+	kind     Kind
+	limit    int
+	fair     bool
+	tracer   Tracer
+	err      error // the first option out of range
+}
+
+func defaults() settings {
+	return settings{ttl: DefaultTTL, renew: true, label: processLabel}
+}
+
+// with returns the settings with opts applied, or the error of the first that is out of range.
+func (s settings) with(opts []Option) (settings, error) {
+	for _, o := range opts {
+		if o == nil {
+			continue
+		}
+		o(&s)
+	}
+	return s, s.err
+}
+
+func (s *settings) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// WithTTL sets the lease's time to live, 10 ms to 24 h; 30 s unless set. It bounds how long the key outlives a
+// holder that crashes, not how long a hold may take: the watchdog renews it at a third. It does not bound the wait.
+func WithTTL(d time.Duration) Option {
+	return func(s *settings) {
+		if d < MinTTL || d > MaxTTL {
+			s.fail(invalid("WithTTL", d, "10ms to 24h"))
+			return
+		}
+		s.ttl = d
+	}
+}
+
+// WithWait sets how long Acquire waits for another holder: 0, the default, tries once; Forever waits until ctx ends.
+func WithWait(d time.Duration) Option {
+	return func(s *settings) {
+		if d < 0 {
+			s.fail(invalid("WithWait", d, "0 or more"))
+			return
+		}
+		s.wait = d
+	}
+}
+
+// WithoutRenewal leaves the lease to end with its TTL; Extend still works.
+func WithoutRenewal() Option { return func(s *settings) { s.renew = false } }
+
+// WithMaxHold ends the lease's context with ErrMaxHold after d, at least 1 ms, and stops renewal. The key stays
+// until Release or until the TTL has passed.
+func WithMaxHold(d time.Duration) Option {
+	return func(s *settings) {
+		if d < time.Millisecond {
+			s.fail(invalid("WithMaxHold", d, "1ms or more"))
+			return
+		}
+		s.maxHold = d
+	}
+}
+
+// WithFair serves the waiters of all processes in order of arrival by the server's clock.
+func WithFair() Option { return func(s *settings) { s.fair = true } }
+
+// WithShared takes the key as one of many readers: no exclusive holder beside them.
+func WithShared() Option {
+	return func(s *settings) {
+		if s.kind == Limited {
+			s.fail(invalid("WithShared", "", "either WithShared or WithLimit"))
+			return
+		}
+		s.kind = Shared
+	}
+}
+
+// WithLimit takes the key as one of at most n holders, 1 to 1,048,576.
+func WithLimit(n int) Option {
+	return func(s *settings) {
+		switch {
+		case n < 1 || n > maxLimit:
+			s.fail(invalid("WithLimit", n, fmt.Sprintf("1 to %d", maxLimit)))
+		case s.kind == Shared:
+			s.fail(invalid("WithLimit", n, "either WithShared or WithLimit"))
+		default:
+			s.kind, s.limit = Limited, n
+		}
+	}
+}
+
+// WithPrefix stands before every key in the backend. It must not contain "latchkit~", which names companions.
+func WithPrefix(prefix string) Option {
+	return func(s *settings) {
+		if strings.Contains(prefix, reserved) {
+			s.fail(invalid("WithPrefix", fmt.Sprintf("%q", prefix), fmt.Sprintf("a string without %q", reserved)))
+			return
+		}
+		s.prefix = prefix
+	}
+}
+
+// WithLabel says who holds the key, for people who inspect it: at most 128 bytes, host/pid unless set. No secrets.
+func WithLabel(label string) Option {
+	return func(s *settings) {
+		if len(label) > maxLabel {
+			s.fail(invalid("WithLabel", fmt.Sprintf("%d bytes", len(label)), fmt.Sprintf("0 to %d bytes", maxLabel)))
+			return
+		}
+		s.label = label
+	}
+}
+
+// WithTracer has t told what happens. Nil means none.
+func WithTracer(t Tracer) Option { return func(s *settings) { s.tracer = t } }
+
+// processLabel is the default label: host/pid.
+var processLabel = func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	label := fmt.Sprintf("%s/%d", host, os.Getpid())
+	return label[max(0, len(label)-maxLabel):]
+}()
