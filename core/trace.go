@@ -96,6 +96,8 @@ type HoldStart struct {
 	Key      string
 	Kind     Kind
 	Degraded bool // granted without the store, by a fallback
+	// DegradedReason is why, in a word or two of few values: Op.DegradedReason.
+	DegradedReason string
 }
 
 // HoldEnd tells of a hold that has ended.
@@ -105,7 +107,7 @@ type HoldEnd struct {
 	Held time.Duration
 	// Cause is ErrReleased, ErrLost (wrapped, with its reason), ErrMaxHold or ErrClosed.
 	Cause error
-	// Reason of a loss: "expired", "deleted", "taken", "unavailable", "forced"; empty otherwise.
+	// Reason of a loss: "expired", "deleted", "taken", "unavailable", "forced", "closed"; empty otherwise.
 	Reason string
 }
 
