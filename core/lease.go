@@ -2,11 +2,13 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
-// Lease is the right to work on a key until Release, or until it is lost. All methods may be called concurrently
+// Lease is the right to work on a key until Release, or until it is lost. All methods may be called concurrently,
 // and on a nil Lease, which stands for a lock that was not needed.
 type Lease struct {
 	locks  *Locks
@@ -15,13 +17,16 @@ type Lease struct {
 	parent context.Context // Acquire's
 	outer  *Lease          // the innermost lease under which Acquire was called
 
-	// Under hold's mutex:
-	ended    bool  // Release was called, or nothing is left to release
-	cause    error // why the context ended; nil while it has not
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	maxTimer *time.Timer
+	// Guarded by the gate's shard.
+	released bool
 	sibling  *Lease // the next lease of the same hold
+	maxTimer *time.Timer
+
+	// The context is made when it is first asked for: most short holds never do.
+	mu     sync.Mutex
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	cause  error // why the lease's context ended; nil while it has not
 }
 
 // Key returns the key as it was given to Acquire.
@@ -30,4 +35,298 @@ func (l *Lease) Key() string {
 		return ""
 	}
 	return l.key
+}
+
+// Owner returns the owner token: 32 hexadecimal digits. It is what the backend checks before it frees or extends,
+// so it is a secret; keep it out of logs.
+func (l *Lease) Owner() string {
+	if l == nil || l.hold == nil {
+		return ""
+	}
+	return l.hold.tenure.owner
+}
+
+// Backend returns the name of the backend.
+func (l *Lease) Backend() string {
+	if l == nil || l.hold == nil {
+		return ""
+	}
+	return l.locks.backend.Name()
+}
+
+// Fence returns the fencing token: greater than that of every earlier lease on the key. A store that refuses a
+// write with a smaller fence than the greatest it has seen is safe from holders that were paused past their lease.
+// 0: this backend, or a fallback in its stead, cannot fence.
+//
+// Source: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+func (l *Lease) Fence() int64 {
+	if l == nil || l.hold == nil {
+		return 0
+	}
+	return l.hold.fence
+}
+
+// Deadline returns when the lease ends unless it is extended: by this process's clock, counted from before the
+// command was sent, less what clocks may drift. The watchdog moves it on.
+func (l *Lease) Deadline() time.Time {
+	if l == nil || l.hold == nil {
+		return time.Time{}
+	}
+	t := l.hold.tenure
+	t.gate.shard.Lock()
+	defer t.gate.shard.Unlock()
+	return t.deadline
+}
+
+// Remaining returns how long the lease still runs unless it is extended; 0 once it was released or lost.
+func (l *Lease) Remaining() time.Duration {
+	if l == nil || l.hold == nil {
+		return 0
+	}
+	t, now := l.hold.tenure, time.Now()
+	t.gate.shard.Lock()
+	defer t.gate.shard.Unlock()
+	if l.released || l.hold.ended || !t.live(now) {
+		return 0
+	}
+	return t.deadline.Sub(now)
+}
+
+// Degraded tells whether the lease is held without the store, by a fallback: other processes may hold the key too.
+// It may turn true while the lease is held.
+func (l *Lease) Degraded() bool {
+	if l == nil || l.hold == nil {
+		return false
+	}
+	t := l.hold.tenure
+	t.gate.shard.Lock()
+	defer t.gate.shard.Unlock()
+	return t.degraded
+}
+
+// Context returns a child of Acquire's context that ends with the lease; FromContext finds the lease in it.
+// context.Cause tells why it ended: ErrReleased, ErrLost, ErrMaxHold, ErrClosed, or the parent's cause. Work done
+// under the lock should run under it. The end of the parent does not release the lease.
+func (l *Lease) Context() context.Context {
+	if l == nil || l.parent == nil {
+		return context.Background()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(context.WithValue(l.parent, leaseKey{}, l))
+		if l.cause != nil {
+			l.cancel(l.cause)
+		}
+	}
+	return l.ctx
+}
+
+// finish ends the lease's context, once. No lock is held.
+func (l *Lease) finish(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause != nil {
+		return
+	}
+	l.cause = cause
+	if l.cancel != nil {
+		l.cancel(cause)
+	}
+}
+
+// Release gives the lock back. It works when ctx is already dead, takes 2 s at most, and stops renewal first.
+//
+// nil: it was freed, or passed on. ErrLost: the lease had ended before; another holder's key is untouched.
+// ErrNotHeld: it was released before. ErrUnavailable: the backend could not be reached; the key goes with a later
+// attempt of the engine or with its TTL.
+func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, 0) }
+
+// ReleaseAfter says that the work is done, and keeps others out for d more (up to 24 h): they are told that it is
+// completed. Errors are those of Release. A lease that re-entered another leaves that to the outermost Release.
+func (l *Lease) ReleaseAfter(ctx context.Context, d time.Duration) error {
+	if d < 0 || d > MaxTTL {
+		return invalid("ReleaseAfter", d, "0 to 24h")
+	}
+	return l.release(ctx, d)
+}
+
+func (l *Lease) release(ctx context.Context, keep time.Duration) error {
+	if l == nil || l.hold == nil {
+		return nil
+	}
+	h, t := l.hold, l.hold.tenure
+	now := time.Now()
+	t.gate.shard.Lock()
+	if t.state == held && !l.released && !now.Before(t.deadline) {
+		// The watchdog has not come round yet; the clock decides all the same.
+		after := t.expire()
+		t.gate.shard.Unlock()
+		after()
+		t.gate.shard.Lock()
+	}
+	if l.released {
+		t.gate.shard.Unlock()
+		return fmt.Errorf("%w: %q was released before", ErrNotHeld, l.key)
+	}
+	if t.state == lost && t.hold == h {
+		t.gate.shard.Unlock()
+		return t.loss
+	}
+	l.released = true
+	if l.maxTimer != nil {
+		l.maxTimer.Stop()
+	}
+	h.count--
+	if h.count > 0 {
+		t.gate.shard.Unlock()
+		l.finish(ErrReleased)
+		return nil
+	}
+	return l.locks.endHold(ctx, l, keep, now) // unlocks
+}
+
+// endHold ends a hold whose last lease was released: the tenure goes to the next in the queue, or back to the backend.
+// It unlocks the shard.
+func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, now time.Time) error {
+	h, t := l.hold, l.hold.tenure
+	ended := h.end(ErrReleased, "")
+	if keep == 0 && t.handable(now) {
+		if t.wantsRefill(now) {
+			t.refilling = true
+			go locks.refill(t, locks.refillOp(t))
+		}
+		handed := t.fenced > 0
+		if handed {
+			t.handOff(now)
+		} else if t.refilling {
+			t.state, t.hold = parked, nil
+			handed = true
+		}
+		if handed {
+			t.gate.shard.Unlock()
+			l.finish(ErrReleased)
+			locks.traceRelease(ctx, l, true, nil)
+			ended()
+			return nil
+		}
+	}
+	t.state = releasing
+	locks.watchdog.remove(t)
+	t.gate.shard.Unlock()
+	l.finish(ErrReleased)
+
+	rctx := ctx
+	var start ReleaseStart
+	if h.tracer != nil {
+		start = ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: t.want.Kind, Mark: h.mark}
+		rctx = h.tracer.ReleaseStart(ctx, start)
+	}
+	err := locks.giveBack(rctx, t, keep)
+	if h.tracer != nil {
+		h.tracer.ReleaseEnd(rctx, ReleaseEnd{ReleaseStart: start, Err: err})
+	}
+	ended()
+	return err
+}
+
+// giveBack frees a releasing tenure in the backend, and lets the queue go on, whatever the backend answers.
+func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration) error {
+	op, err := locks.free(ctx, t, keep)
+	t.gate.shard.Lock()
+	t.state = gone
+	if op.Outside && op.Err == nil && t.want.Kind == Exclusive {
+		// Somebody outside waits, and has waited longer than a caller that comes now: let it go first.
+		t.gate.pollAt, t.gate.yield = time.Now().Add(handOffChain), true
+	}
+	t.gate.drop(t)
+	t.gate.shard.Unlock()
+	return err
+}
+
+func (locks *Locks) traceRelease(ctx context.Context, l *Lease, handOff bool, err error) {
+	h := l.hold
+	if h.tracer == nil {
+		return
+	}
+	start := ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: h.start.Kind, Mark: h.mark}
+	ctx = h.tracer.ReleaseStart(ctx, start)
+	h.tracer.ReleaseEnd(ctx, ReleaseEnd{ReleaseStart: start, HandOff: handOff, Err: err})
+}
+
+// Extend sets the lease's TTL to ttl (10 ms to 24 h) from now on, unless more is left: it never shortens, and never
+// brings back a lease that has ended. Renewal goes on with the TTL of Acquire.
+//
+// ErrLost: the lease has ended. ErrNotHeld: it was released. ErrUnavailable: the backend could not be reached; the
+// lease runs to its deadline. It returns when ctx ends.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return invalid("Extend", ttl, "10ms to 24h")
+	}
+	if l == nil || l.hold == nil {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("latchkit: extend %q: %w", l.key, err)
+	}
+	if err := l.heldError(); err != nil {
+		return err
+	}
+	return l.locks.extend(ctx, l, ttl)
+}
+
+// heldError is nil while the lease is held.
+func (l *Lease) heldError() error {
+	t := l.hold.tenure
+	t.gate.shard.Lock()
+	after := func() {}
+	if t.state == held && !time.Now().Before(t.deadline) {
+		after = t.expire()
+	}
+	released, loss := l.released || (l.hold.ended && t.state != lost), t.loss
+	if t.hold != l.hold {
+		loss = nil
+	}
+	t.gate.shard.Unlock()
+	after()
+	switch {
+	case released:
+		return fmt.Errorf("%w: %q was released before", ErrNotHeld, l.key)
+	case loss != nil:
+		return loss
+	}
+	return nil
+}
+
+// overdue ends the lease's context after WithMaxHold.
+func (l *Lease) overdue() {
+	t := l.hold.tenure
+	t.gate.shard.Lock()
+	over := !l.released && t.state == held && t.hold == l.hold
+	if over && l.hold.leases == l {
+		// The lease that began the hold takes renewal along; one that only re-entered must not.
+		t.renew = false
+		t.locks.watchdog.put(t, t.deadline)
+	}
+	t.gate.shard.Unlock()
+	if over {
+		l.finish(ErrMaxHold)
+	}
+}
+
+// descends returns the lease of key under which ctx runs, nil if there is none that is still held, and ErrLost when
+// the innermost one was lost.
+func (locks *Locks) descends(outer *Lease, key string) (*Lease, error) {
+	for l := outer; l != nil; l = l.outer {
+		if l.locks != locks || l.hold == nil || l.hold.tenure.gate.key != key {
+			continue
+		}
+		switch err := l.heldError(); {
+		case err == nil:
+			return l, nil
+		case errors.Is(err, ErrLost):
+			return nil, err
+		}
+	}
+	return nil, nil
 }

@@ -1,0 +1,253 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The engine retries, not the client: each attempt to acquire has an owner of its own, so a lost reply can never be
+// mistaken for somebody else's lock, and what an attempt may have taken is undone.
+const (
+	maxTries  = 3
+	tryPause  = 8 * time.Millisecond // doubled each time, with jitter
+	firstHand = 64                   // fences that a first grant reserves for those who queue already
+)
+
+// attempt asks the backend for the hold, again where the backend cannot serve, within the trip limit. An error means
+// that the caller's context has ended; everything else is in op.
+func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
+	began := time.Now()
+	defer func() { a.stats.inBackend += time.Since(began) }()
+	limit := began.Add(tripLimit)
+	fences := a.takeOff(g)
+	for n := 1; ; n++ {
+		a.stats.attempts++
+		op = &Op{Action: Try, Hold: a.want, Owner: newToken(), Fences: fences, Ticket: a.ticket}
+		if a.wait > 0 {
+			op.Waiter = a.locks.id
+		}
+		sent = time.Now()
+		if err = a.locks.trips.do(a.trip, op, limit); err != nil {
+			return nil, sent, err
+		}
+		a.judge(op, sent)
+		if op.Err == nil || n == maxTries || !errors.Is(op.Err, ErrUnavailable) || !backoff(a.ctx, n, limit) {
+			a.stats.note = op.HolderNote
+			return op, sent, nil
+		}
+	}
+}
+
+// takeOff marks the attempt as under way, and returns how many fences it asks for.
+func (a *acquisition) takeOff(g *gate) int {
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	g.flying = true
+	if g.watch != nil {
+		g.watch.drain() // a release before this attempt is nothing that it could miss
+	}
+	if g.queue.len > 1 && a.want.Kind == Exclusive && !a.want.Fair {
+		return firstHand
+	}
+	return 1
+}
+
+// judge looks at what came back: a grant after the lease's own end is none, and what may have been taken is undone.
+func (a *acquisition) judge(op *Op, sent time.Time) {
+	if op.Err == nil && op.Verdict == Granted && !time.Now().Before(validUntil(sent, a.want.TTL)) {
+		a.locks.undo.add(op, true)
+		op.Err = fmt.Errorf("%w: the grant took %v, longer than the lease of %v runs", ErrUnavailable,
+			time.Since(sent).Round(time.Millisecond), a.want.TTL)
+		op.Unsent = true // dealt with
+	}
+	if ambiguous(op) {
+		a.locks.undo.add(op, false)
+	}
+}
+
+// backoff pauses before attempt n+1. False: ctx ends, or limit comes, before it would be over.
+func backoff(ctx context.Context, n int, limit time.Time) bool {
+	pause := tryPause << (n - 1)
+	pause += rand.N(pause)
+	if !time.Now().Add(pause).Before(limit) {
+		return false
+	}
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// establish makes a granted attempt a tenure and the caller its first holder.
+func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error) {
+	locks, now := a.locks, time.Now()
+	err := a.ctx.Err()
+	if err == nil && !locks.live.add() {
+		err = ErrClosed
+	}
+	if err != nil {
+		locks.undo.add(op, true)
+		if err != ErrClosed {
+			err = a.interrupted(g, err)
+		}
+		return nil, a.stepDown(g, err, false)
+	}
+	t := &tenure{locks: locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded,
+		renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL), renewAt: sent.Add(a.want.TTL / 3),
+		first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	g.queue.remove(a)
+	g.leading, a.leads = false, false
+	g.refusal, g.pollAt, g.yield = nil, time.Time{}, false
+	g.tenures = append(g.tenures, t)
+	if op.Outside {
+		t.chainEnd = now.Add(handOffChain)
+	}
+	lease := t.newLease(a, t.fence, now)
+	if t.fenced > 0 {
+		t.fence, t.fenced = t.fence+1, t.fenced-1
+	}
+	lease.bound(a.maxHold)
+	locks.watchdog.put(t, t.nextEvent())
+	g.land(&NotAcquiredError{Key: a.key, RetryAfter: t.deadline.Sub(now)})
+	g.advance()
+	return lease, nil
+}
+
+// free releases t in the backend, within the trip limit and whatever has become of ctx. It returns the answered
+// operation with the error that the holder is told.
+func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (*Op, error) {
+	ctx = context.WithoutCancel(ctx)
+	limit := time.Now().Add(tripLimit)
+	retried := false
+	for n := 1; ; n++ {
+		op := t.op(Release)
+		op.Keep = keep
+		if err := locks.trips.do(ctx, op, limit); err != nil {
+			op = t.op(Release)
+			op.Err = err
+		}
+		if op.Err != nil && n < maxTries && errors.Is(op.Err, ErrUnavailable) && backoff(ctx, n, limit) {
+			retried = retried || !op.Unsent
+			continue
+		}
+		return op, locks.freed(t, op, retried)
+	}
+}
+
+// freed turns the answer to a release into the holder's error.
+func (locks *Locks) freed(t *tenure, op *Op, retried bool) error {
+	key := t.want.Key
+	switch {
+	case op.Err != nil:
+		locks.undo.add(op, true)
+		return fmt.Errorf("latchkit: release %q: %w", key, op.Err)
+	case op.Verdict == Absent && !retried:
+		return lossError("%q had expired, or was deleted, before its release", key)
+	case op.Verdict == Foreign:
+		return lossError("%q had expired before its release, and is held by another", key)
+	}
+	return nil
+}
+
+// op returns an operation on the tenure's hold.
+func (t *tenure) op(action Action) *Op {
+	return &Op{Action: action, Hold: t.want, Owner: t.owner, Home: t.home, Waiter: t.locks.id}
+}
+
+// extend carries out Lease.Extend.
+func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) error {
+	t := l.hold.tenure
+	for n := 1; ; n++ {
+		t.gate.shard.Lock()
+		op, limit := t.op(Extend), sooner(t.deadline, time.Now().Add(tripLimit))
+		t.gate.shard.Unlock()
+		op.TTL = ttl
+		sent := time.Now()
+		if err := locks.trips.do(ctx, op, limit); err != nil {
+			return fmt.Errorf("latchkit: extend %q: %w", l.key, err)
+		}
+		if ctx.Err() != nil && op.Err != nil {
+			return fmt.Errorf("latchkit: extend %q: %w", l.key, ctx.Err())
+		}
+		if op.Err != nil && errors.Is(op.Err, ErrUnavailable) && backoff(ctx, n, limit) {
+			continue
+		}
+		after := locks.renewed(t, op, sent, ttl)
+		after()
+		if err := l.heldError(); err != nil {
+			return err
+		}
+		if op.Err != nil {
+			return fmt.Errorf("latchkit: extend %q: %w", l.key, op.Err)
+		}
+		return nil
+	}
+}
+
+// refill asks the backend for more fences, and whether anyone outside waits.
+func (locks *Locks) refillOp(t *tenure) *Op {
+	op := t.op(Refill)
+	op.Fences = reserve
+	return op
+}
+
+func (locks *Locks) refill(t *tenure, op *Op) {
+	limit := sooner(t.deadline, time.Now().Add(tripLimit))
+	locks.trips.do(context.Background(), op, limit)
+	now := time.Now()
+	shard := t.gate.shard
+	shard.Lock()
+	t.refilling, t.asked = false, now
+	after := func() {}
+	switch {
+	case t.state != held && t.state != parked:
+	case op.Err != nil:
+	case op.Verdict == Absent, op.Verdict == Foreign:
+		after = t.lose(lossReason(op.Verdict), t.lossFor(op.Verdict))
+	default:
+		if op.Fence > t.fence {
+			t.fence, t.fenced = op.Fence, op.Fenced
+		}
+		if op.Outside && t.chainEnd.IsZero() {
+			t.chainEnd = now.Add(handOffChain)
+		} else if !op.Outside {
+			t.chainEnd = time.Time{}
+		}
+	}
+	if t.state == parked {
+		if t.handable(now) && t.fenced > 0 && now.Before(t.deadline) {
+			t.handOff(now)
+		} else {
+			t.state = releasing
+			locks.watchdog.remove(t)
+			shard.Unlock()
+			locks.giveBack(context.Background(), t, 0)
+			return
+		}
+	}
+	shard.Unlock()
+	after()
+}
+
+func lossReason(v Verdict) string {
+	if v == Foreign {
+		return "taken"
+	}
+	return "deleted"
+}
+
+func (t *tenure) lossFor(v Verdict) error {
+	if v == Foreign {
+		return lossError("%q is held by another", t.want.Key)
+	}
+	return lossError("%q has expired or was deleted in the backend", t.want.Key)
+}

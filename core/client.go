@@ -1,0 +1,157 @@
+package core
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// doer is what the backends need of a client.
+type doer interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// isNil also sees a nil pointer inside the interface.
+func isNil(rdb redis.UniversalClient) bool {
+	if rdb == nil {
+		return true
+	}
+	v := reflect.ValueOf(rdb)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// obedient returns the client's connections under our rules: a context's deadline bounds the socket, and a read takes
+// no longer than a trip. A *redis.Client gives a clone that shares the pool, which is never closed; other clients
+// cannot, so their trips run in a goroutine that is left behind when the context ends first.
+func obedient(rdb redis.UniversalClient) doer {
+	c, ok := rdb.(*redis.Client)
+	if !ok {
+		return detached{rdb}
+	}
+	clone := c.WithTimeout(tripLimit)
+	clone.Options().ContextTimeoutEnabled = true
+	return clone
+}
+
+type detached struct{ rdb redis.UniversalClient }
+
+func (d detached) Process(ctx context.Context, cmd redis.Cmder) error {
+	done := make(chan error, 1)
+	go func() { done <- d.rdb.Process(ctx, cmd) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		// The command object stays with the goroutine: nobody reads it any more.
+		return ctx.Err()
+	}
+}
+
+// once is a command that the client must not send twice: the engine retries, and knows what it may assume then.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// script is a Lua script and its SHA-1, by which the server knows it.
+type script struct{ source, sha string }
+
+func newScript(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source, hex.EncodeToString(sum[:])}
+}
+
+// scriptCall is one call of a script.
+type scriptCall struct {
+	script *script
+	keys   []string
+	args   []any
+}
+
+func newCall(s *script, firstKey string, ops int) *scriptCall {
+	c := &scriptCall{script: s, keys: make([]string, 0, 1+2*ops), args: make([]any, 0, 3+5*ops)}
+	c.keys = append(c.keys, firstKey)
+	return c
+}
+
+// send calls the script by its hash, and with its text where the server does not know it: it did nothing then, so this
+// is no retry.
+func (c *scriptCall) send(ctx context.Context, client doer) ([]any, error) {
+	reply, err := c.eval(ctx, client, "evalsha", c.script.sha)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = c.eval(ctx, client, "eval", c.script.source)
+	}
+	return reply, err
+}
+
+func (c *scriptCall) eval(ctx context.Context, client doer, command, text string) ([]any, error) {
+	args := make([]any, 0, 3+len(c.keys)+len(c.args))
+	args = append(args, command, text, len(c.keys))
+	for i := range c.keys {
+		args = append(args, &c.keys[i])
+	}
+	args = append(args, c.args...)
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	if err := client.Process(ctx, once{cmd}); err != nil {
+		return nil, err
+	}
+	return cmd.Slice()
+}
+
+// fail records err, as what it means for a lock, in op.
+func fail(op *Op, err error) {
+	op.Verdict = None
+	op.Err, op.Unsent = classify(err)
+}
+
+// classify wraps err in what it means, and tells whether the command has certainly done nothing.
+func classify(err error) (wrapped error, unsent bool) {
+	switch {
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrConflict), errors.Is(err, ErrDenied):
+		return err, false
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: the Redis client is closed: %w", ErrClosed, err), true
+	case denied(err):
+		return fmt.Errorf("%w: %w", ErrDenied, err), true
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return fmt.Errorf("%w: %w", ErrConflict, err), true
+	case neverSent(err):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err), true
+	}
+	// What else a server says (LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, OOM, BUSY, TRYAGAIN, …)
+	// it says before the first write of a script.
+	var reply redis.Error
+	return fmt.Errorf("%w: %w", ErrUnavailable, err), errors.As(err, &reply) && !scriptBroke(err)
+}
+
+// denied tells whether the server refused for lack of rights: also when it did so to a script's command.
+func denied(err error) bool {
+	if redis.IsAuthError(err) || redis.IsPermissionError(err) {
+		return true
+	}
+	text := err.Error()
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH") ||
+		strings.Contains(text, "ACL failure in script")
+}
+
+// neverSent tells whether the command did not reach a socket.
+func neverSent(err error) bool {
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return true
+	}
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// scriptBroke tells whether a script failed in its midst.
+func scriptBroke(err error) bool {
+	return strings.Contains(err.Error(), "script:") || strings.Contains(err.Error(), "user_script") ||
+		strings.Contains(err.Error(), "@user_script")
+}

@@ -1,0 +1,211 @@
+package core
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// maxWaiters bounds the queue of one key in one process. Past it Acquire says ErrTooManyWaiters: a queue that long
+// is an outage, and memory must not be the second one.
+const maxWaiters = 16384
+
+// gates holds the gate of every key in use, in shards. One mutex guards all that belongs to the keys of a shard:
+// gates, tenures, holds and what leases know of their end. Sections under it are short, touch no socket, call no
+// user's code, and may take the watchdog's mutex, never the other way round.
+type gates struct {
+	seed   maphash.Seed
+	shards [64]shard
+}
+
+type shard struct {
+	sync.Mutex
+	gates map[string]*gate
+}
+
+func newGates() *gates {
+	gs := &gates{seed: maphash.MakeSeed()}
+	for i := range gs.shards {
+		gs.shards[i].gates = make(map[string]*gate)
+	}
+	return gs
+}
+
+func (gs *gates) shard(key string) *shard {
+	return &gs.shards[maphash.String(gs.seed, key)%uint64(len(gs.shards))]
+}
+
+// gate is the place in which the callers of one process meet over one key: a queue, first come, first served, whose
+// head alone may go to the backend. It stands in front of any backend, so a breaker that sends one caller to Redis
+// and the next to a local lock can still never admit two holders in this process.
+//
+// It exists while somebody holds, waits or tries; all fields are guarded by its shard.
+type gate struct {
+	shard *shard
+	key   string // prefix included
+
+	tenures []*tenure // held by this process, those on their way out included
+	queue   queue     // the head leads when leading is set
+	leading bool
+	flying  bool    // the leader's try is under way
+	flight  *flight // those who share its verdict; nil while nobody does
+
+	refusal *NotAcquiredError // the last answer of the backend, while the queue waits on it
+	pollAt  time.Time         // when the leader tries again, unless woken before
+	yield   bool              // pollAt is there to let another process go first
+	lingers bool
+	watch   *watch            // stands while the queue waits for a holder elsewhere
+}
+
+// flight is an attempt whose verdict others share.
+type flight struct {
+	done chan struct{}
+	err  error // nil: no verdict for the others, they look again
+}
+
+// open returns the gate of key, which it makes if needed. The shard is locked.
+func (s *shard) open(key string) *gate {
+	g := s.gates[key]
+	if g == nil {
+		g = &gate{shard: s, key: key}
+		s.gates[key] = g
+	}
+	return g
+}
+
+// compatible tells whether the holds of this process leave room for h. The backend decides about those of others.
+func (g *gate) compatible(h *Hold) bool {
+	same := 0
+	for _, t := range g.tenures {
+		if t.want.Kind != h.Kind || h.Kind == Exclusive {
+			return false
+		}
+		same++
+	}
+	return h.Kind != Limited || same < h.Limit
+}
+
+// advance makes the head of the queue the leader when nothing of this process stands in its way, and takes the gate
+// down when nobody needs it. It is called after each change of the queue, of leading or of tenures.
+func (g *gate) advance() {
+	head := g.queue.head
+	if head == nil {
+		if g.watch != nil {
+			g.watch.stop()
+			g.watch = nil
+		}
+		g.refusal = nil
+		if g.yield && time.Now().Before(g.pollAt) {
+			g.linger()
+			return
+		}
+		g.pollAt, g.yield = time.Time{}, false
+		if len(g.tenures) == 0 && !g.leading && g.flight == nil && !g.lingers {
+			delete(g.shard.gates, g.key)
+		}
+		return
+	}
+	if !g.leading && g.compatible(&head.want) {
+		g.leading, head.leads = true, true
+		head.signal(turn{})
+	}
+}
+
+// linger keeps an empty gate for the moment in which other processes go first, or a caller that comes right after its
+// own release would push past those who have waited.
+func (g *gate) linger() {
+	if g.lingers {
+		return
+	}
+	g.lingers = true
+	time.AfterFunc(time.Until(g.pollAt), func() {
+		g.shard.Lock()
+		defer g.shard.Unlock()
+		g.lingers = false
+		g.advance()
+	})
+}
+
+// fail ends everyone who waits behind the leader with err: what the backend said to one holds for all.
+func (g *gate) fail(err error) {
+	for a := g.queue.head; a != nil; {
+		next := a.next
+		if !a.leads {
+			g.queue.remove(a)
+			a.signal(turn{err: err})
+		}
+		a = next
+	}
+}
+
+// land publishes the verdict of the leader's try to those who share it.
+func (g *gate) land(err error) {
+	g.flying = false
+	if g.flight != nil {
+		g.flight.err = err
+		close(g.flight.done)
+		g.flight = nil
+	}
+}
+
+// leave takes a out of the queue, and lets the next lead if a did.
+func (g *gate) leave(a *acquisition) {
+	if a.leads {
+		g.leading, a.leads = false, false
+	}
+	g.queue.remove(a)
+	g.advance()
+}
+
+// busy is the refusal by a holder of this process, which needs no trip.
+func (g *gate) busy(key string, now time.Time) *NotAcquiredError {
+	if len(g.tenures) > 0 {
+		t := g.tenures[0]
+		err := &NotAcquiredError{Key: key, RetryAfter: max(0, t.deadline.Sub(now))}
+		if t.hold != nil {
+			err.mark = t.hold.mark
+		}
+		return err
+	}
+	if g.refusal != nil {
+		again := *g.refusal
+		return &again
+	}
+	return &NotAcquiredError{Key: key}
+}
+
+// queue is a list of acquisitions in order of arrival.
+type queue struct {
+	head, tail *acquisition
+	len        int
+}
+
+func (q *queue) push(a *acquisition) {
+	a.queued = true
+	q.len++
+	if q.tail == nil {
+		q.head, q.tail = a, a
+		return
+	}
+	a.prev, q.tail.next = q.tail, a
+	q.tail = a
+}
+
+func (q *queue) remove(a *acquisition) {
+	if !a.queued {
+		return
+	}
+	a.queued = false
+	q.len--
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		q.head = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	} else {
+		q.tail = a.prev
+	}
+	a.prev, a.next = nil, nil
+}

@@ -1,0 +1,327 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Locks is the lock engine over a Backend. It queues the callers of this process per key, waits, renews, hands on,
+// and retries. All methods may be called concurrently. Make one per process and backend, and Close it at the end.
+type Locks struct {
+	backend  Backend
+	settings settings
+	id       string // names this engine among those that wait for a key
+
+	gates    *gates
+	trips    *trips
+	watchdog *watchdog
+	undo     *undoer
+	live     tally // tenures held
+}
+
+// New returns an engine over b. opts are the defaults of every Acquire. It does not contact the backend, so it
+// succeeds while Redis is down; a Backend that was built from unusable parts fails here.
+func New(b Backend, opts ...Option) (*Locks, error) {
+	if b == nil {
+		return nil, fmt.Errorf("%w: New(nil): allowed is a Backend", ErrInvalidOption)
+	}
+	s, err := defaults().with(opts)
+	if err != nil {
+		return nil, err
+	}
+	if c, ok := b.(interface{ Check() error }); ok {
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
+	}
+	if o, ok := b.(Observable); ok && s.tracer != nil {
+		o.Observe(s.tracer)
+	}
+	locks := &Locks{backend: b, settings: s, id: newToken()[:16], gates: newGates()}
+	locks.live.closing, locks.live.empty = make(chan struct{}), make(chan struct{})
+	locks.undo = newUndoer(locks)
+	locks.trips = newTrips(b, locks.undo)
+	locks.watchdog = newWatchdog(locks)
+	return locks, nil
+}
+
+// newToken returns 128 random bits in hexadecimal.
+func newToken() string {
+	var raw [16]byte
+	var text [32]byte
+	rand.Read(raw[:]) // never fails; see its documentation
+	hex.Encode(text[:], raw[:])
+	return string(text[:])
+}
+
+// Acquire takes a lease on key.
+//
+// It tries once unless WithWait says otherwise, and returns at the first of: acquired, wait spent, ctx ended. ctx is
+// the lease's lifetime too: the lease's context is its child. An Acquire under the context of a lease on the same key
+// succeeds at once, with the same fence, and is counted.
+//
+// Errors: ErrNotAcquired (a *NotAcquiredError) when somebody else holds the key, joined with ctx's error when that
+// ended the wait; ErrUnavailable when the backend could not serve; ErrConflict, ErrDenied, ErrInvalidKey,
+// ErrInvalidOption, ErrTooManyWaiters, ErrClosed; ErrLost when the lease that it re-enters was lost; ctx's error.
+func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*Lease, error) {
+	s := locks.settings
+	if len(opts) > 0 {
+		var err error
+		if s, err = s.with(opts); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	a := newAcquisition(ctx, locks, key, s)
+	if sup, ok := locks.backend.(Supporter); ok && (a.want.Kind != Exclusive || a.want.Fair) {
+		if err := sup.Supports(a.want); err != nil {
+			return nil, err
+		}
+	}
+	if s.tracer == nil {
+		return a.acquire()
+	}
+	return a.traced()
+}
+
+// reenter counts one more lease on the hold of outer.
+func (locks *Locks) reenter(a *acquisition, outer *Lease) (*Lease, error) {
+	h, t := outer.hold, outer.hold.tenure
+	if t.want.Kind != Exclusive && t.want.Kind != a.want.Kind {
+		return nil, fmt.Errorf("%w: %q is held %v by this caller, which cannot become %v: release it first (%w)",
+			ErrInvalidOption, a.key, t.want.Kind, a.want.Kind, &NotAcquiredError{Key: a.key})
+	}
+	lease := &Lease{locks: locks, hold: h, key: a.key, parent: a.ctx, outer: a.outer}
+	t.gate.shard.Lock()
+	defer t.gate.shard.Unlock()
+	if t.hold != h || h.ended || !t.live(time.Now()) {
+		return nil, lossError("%q ended while it was re-entered", a.key)
+	}
+	h.count++
+	// The first stays first: it is the lease that began the hold.
+	lease.sibling, h.leases.sibling = h.leases.sibling, lease
+	lease.bound(a.maxHold)
+	return lease, nil
+}
+
+// bound starts the timer of WithMaxHold. The shard is locked.
+func (l *Lease) bound(maxHold time.Duration) {
+	if maxHold > 0 {
+		l.maxTimer = time.AfterFunc(maxHold, l.overdue)
+	}
+}
+
+// Close ends the engine: new Acquires and those that wait say ErrClosed, and the contexts of all leases end with that
+// cause. It then waits until every lease is released. When ctx ends first it frees what is left, in at most 2 s more,
+// and returns ctx's error; those leases are lost. The client given to the Backend stays open. Close may be called
+// more than once.
+func (locks *Locks) Close(ctx context.Context) error {
+	locks.live.close()
+	for _, t := range locks.shut() {
+		t.finishAll(ErrClosed)
+	}
+	err := locks.live.wait(ctx)
+	if err != nil {
+		locks.freeAll()
+		err = fmt.Errorf("latchkit: close: leases were held still and are freed: %w", err)
+	}
+	locks.undo.close()
+	locks.watchdog.close()
+	if c, ok := locks.backend.(Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// shut turns away everyone who waits, and returns what is held.
+func (locks *Locks) shut() []*tenure {
+	var all []*tenure
+	for i := range locks.gates.shards {
+		s := &locks.gates.shards[i]
+		s.Lock()
+		for _, g := range s.gates {
+			all = append(all, g.tenures...)
+			g.fail(ErrClosed)
+			g.advance()
+		}
+		s.Unlock()
+	}
+	return all
+}
+
+// finishAll ends the contexts of all leases of the tenure; it stays held.
+func (t *tenure) finishAll(cause error) {
+	t.gate.shard.Lock()
+	var first *Lease
+	if t.hold != nil {
+		first = t.hold.leases
+	}
+	t.gate.shard.Unlock()
+	for l := first; l != nil; l = l.sibling {
+		l.finish(cause)
+	}
+}
+
+// freeAll frees what is held still. The leases are lost.
+func (locks *Locks) freeAll() {
+	var wg sync.WaitGroup
+	for _, t := range locks.shut() {
+		t.gate.shard.Lock()
+		if t.state != held && t.state != parked {
+			t.gate.shard.Unlock()
+			continue
+		}
+		after := t.lose("closed", fmt.Errorf("%w: freed by Close: %w", ErrLost, ErrClosed))
+		t.gate.shard.Unlock()
+		after()
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			locks.free(context.Background(), t, 0)
+		}()
+	}
+	wg.Wait()
+}
+
+// Inspect tells who holds key. It needs a Backend that can tell, else it says ErrInvalidOption.
+func (locks *Locks) Inspect(ctx context.Context, key string) (Info, error) {
+	inspector, err := locks.inspector(key)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := inspector.Inspect(ctx, locks.settings.prefix+key)
+	info.Key, info.Backend = key, locks.backend.Name()
+	if err != nil {
+		return info, fmt.Errorf("latchkit: inspect %q: %w", key, err)
+	}
+	locks.overlay(&info)
+	return info, nil
+}
+
+// overlay adds what only this process knows: which fence of the reservation is in use, and since when.
+func (locks *Locks) overlay(info *Info) {
+	shard := locks.gates.shard(locks.settings.prefix + info.Key)
+	shard.Lock()
+	defer shard.Unlock()
+	g := shard.gates[locks.settings.prefix+info.Key]
+	if g == nil {
+		return
+	}
+	for _, t := range g.tenures {
+		if t.hold == nil {
+			continue
+		}
+		for i := range info.Holders {
+			// A tenure's first fence is what the backend knows.
+			if h := &info.Holders[i]; h.Fence != 0 && h.Fence == t.first {
+				h.Here, h.Fence, h.Since = true, t.hold.fence, t.hold.began
+				h.Count = max(h.Count, t.hold.count)
+			}
+		}
+	}
+}
+
+// ForceRelease takes key away from whoever holds it; for an operator. The holder's lease is lost: at once when it is
+// held here, else with its next renewal. A key that nobody holds is no error.
+func (locks *Locks) ForceRelease(ctx context.Context, key string) error {
+	inspector, err := locks.inspector(key)
+	if err != nil {
+		return err
+	}
+	if err := inspector.ForceRelease(ctx, locks.settings.prefix+key); err != nil {
+		return fmt.Errorf("latchkit: force release %q: %w", key, err)
+	}
+	shard := locks.gates.shard(locks.settings.prefix + key)
+	shard.Lock()
+	var afters []func()
+	if g := shard.gates[locks.settings.prefix+key]; g != nil {
+		for _, t := range append([]*tenure(nil), g.tenures...) {
+			afters = append(afters, t.lose("forced", lossError("%q was released by force", key)))
+		}
+	}
+	shard.Unlock()
+	for _, after := range afters {
+		after()
+	}
+	return nil
+}
+
+func (locks *Locks) inspector(key string) (Inspector, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	inspector, ok := locks.backend.(Inspector)
+	if !ok {
+		return nil, fmt.Errorf("%w: the backend %q cannot inspect", ErrInvalidOption, locks.backend.Name())
+	}
+	return inspector, nil
+}
+
+// tally counts the tenures held, and lets Close wait for the last.
+type tally struct {
+	mu      sync.Mutex
+	n       int
+	closed  bool
+	closing chan struct{} // closed when closed is set
+	empty   chan struct{} // closed when n is 0 as well
+}
+
+// add counts one more, unless the engine is closed.
+func (c *tally) add() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.n++
+	return true
+}
+
+func (c *tally) done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n--
+	if c.n == 0 && c.closed {
+		close(c.empty)
+	}
+}
+
+func (c *tally) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+func (c *tally) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	close(c.closing)
+	if c.n == 0 {
+		close(c.empty)
+	}
+}
+
+func (c *tally) wait(ctx context.Context) error {
+	select {
+	case <-c.empty:
+		return nil
+	default:
+	}
+	select {
+	case <-c.empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

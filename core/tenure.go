@@ -1,0 +1,238 @@
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// A tenure is one grant by the backend. A hold is the right of one caller within it, and a Lease is a handle on a
+// hold: several when the caller re-enters. Holds of one process may follow one another in a tenure (hand-off), each
+// with a fence of its own; deadline, renewal and owner belong to the tenure.
+//
+// The states of a tenure, and who moves it; each move is made under the gate's shard:
+//
+//	         granted in time                    last lease of the hold released,
+//	(none) ────────────────────▶ held ◀──────── next in the queue takes over      (hand-off: Release)
+//	         leader: establish     │  ╲
+//	                               │   ╲ no fence left, one is on its way
+//	                               │    ▶ parked ──▶ held, or releasing           (Release; refilled)
+//	                               │
+//	                               ├──▶ releasing ──▶ (none)                      (Release; the trip's end, whatever it was)
+//	                               │
+//	                               └──▶ lost                                      (watchdog: deadline passed, or the backend
+//	                                                                              said Absent or Foreign; Extend: same;
+//	                                                                              ForceRelease, Close)
+//
+// Held and parked tenures are in the watchdog's schedule; a tenure enters it before its first lease is visible to
+// anyone, and leaves it before the release trip is sent. So no renewal can follow a release, and a reply for a tenure
+// that has left changes nothing: every reply looks at state first.
+//
+// The states of a lease, as its holder sees them:
+//
+//	live ──▶ released     Release: once; afterwards ErrNotHeld
+//	live ──▶ lost         its tenure was; final: Release and Extend say ErrLost
+//	live ──▶ overdue      WithMaxHold's timer: the context has ended and renewal stops; then released or lost
+//
+// Its context ends at the first of these moves, with their cause.
+type tenure struct {
+	locks *Locks
+	gate  *gate
+	want  Hold // what was granted
+	owner string
+	home  any
+	state tenureState
+	hold  *hold // nil while parked
+
+	renew     bool
+	exported  bool // the owner left the process: never handed on
+	degraded  bool
+	began     time.Time
+	deadline  time.Time // the lease's end by our clock: before the winning attempt was sent, plus TTL, minus drift
+	renewAt   time.Time
+	renewing  bool
+	failures  int // renewals in a row that did not reach the backend
+	loss      error
+	lossWhy   string
+
+	first     int64 // the fence of the grant: the one that the backend shows
+	fence     int64 // the next fence for a hand-off
+	fenced    int   // how many are left from it on
+	refilling bool
+	asked     time.Time // when the backend was last asked for outside waiters
+	chainEnd  time.Time // no hand-off after it: somebody outside waits; zero: nobody is known to
+
+	due  time.Time // the watchdog's
+	slot int       // its place in the watchdog's heap, -1 when absent
+}
+
+type tenureState uint8
+
+const (
+	held tenureState = iota
+	parked
+	releasing
+	lost
+	gone
+)
+
+// hold is the right of one caller.
+type hold struct {
+	tenure *tenure
+	fence  int64
+	count  int // leases not yet released
+	leases *Lease
+	began  time.Time
+	ended  bool
+	start  HoldStart // as the Tracer was told, so that what it counted up is counted down
+	mark   any
+	tracer Tracer
+	told   bool    // the Tracer knows that the hold began
+	late   *HoldEnd // it ended before that
+}
+
+const (
+	// handOffChain is how long hand-offs go on once somebody outside is known to wait.
+	handOffChain = 2 * time.Millisecond
+	// maxTenure caps a chain of hand-offs in any case, for the sake of waiters that nobody can see: other
+	// libraries' pollers.
+	maxTenure = time.Second
+	// reserve is how many fences a refill asks for.
+	reserve = 128
+)
+
+// drift is what a lease's clock may be off by while it runs: 1 % and 2 ms, as in the RedLock algorithm.
+// Source: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// validUntil is the end of a lease whose attempt went out at sent.
+func validUntil(sent time.Time, ttl time.Duration) time.Time { return sent.Add(ttl - drift(ttl)) }
+
+// live tells whether the tenure can still be worked under at now.
+func (t *tenure) live(now time.Time) bool {
+	return (t.state == held || t.state == parked) && now.Before(t.deadline)
+}
+
+// handable tells whether the tenure may be passed on at now to the head of the queue, were there a fence for it.
+func (t *tenure) handable(now time.Time) bool {
+	next := t.gate.queue.head
+	switch {
+	case next == nil, t.want.Kind != Exclusive, t.exported, t.degraded, t.want.Fair:
+		return false
+	case next.want.Kind != Exclusive, next.want.Fair, next.want.TTL != t.want.TTL, next.renew != t.renew,
+		next.want.Label != t.want.Label:
+		return false
+	case t.deadline.Sub(now) < t.want.TTL/2:
+		return false
+	case now.Sub(t.began) > maxTenure:
+		return false
+	case !t.chainEnd.IsZero() && !now.Before(t.chainEnd):
+		return false
+	}
+	return true
+}
+
+// handOff gives the tenure to the head of the queue. The tenure is handable and has a fence.
+func (t *tenure) handOff(now time.Time) {
+	next := t.gate.queue.head
+	t.gate.queue.remove(next)
+	t.state = held
+	lease := t.newLease(next, t.fence, now)
+	t.fence++
+	t.fenced--
+	next.signal(turn{lease: lease})
+}
+
+// newLease starts a hold of a in the tenure.
+func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
+	both := &struct {
+		lease Lease
+		hold  hold
+	}{}
+	h, lease := &both.hold, &both.lease
+	*h = hold{tenure: t, fence: fence, count: 1, began: now, tracer: a.tracer}
+	if h.tracer != nil {
+		h.start = HoldStart{Backend: t.locks.backend.Name(), Key: a.key, Kind: a.want.Kind, Degraded: t.degraded}
+	}
+	t.hold = h
+	lease.locks, lease.hold, lease.key, lease.parent, lease.outer = t.locks, h, a.key, a.ctx, a.outer
+	h.leases = lease
+	return lease
+}
+
+// wantsRefill tells whether it is time to ask for fences, or whether anyone outside waits.
+func (t *tenure) wantsRefill(now time.Time) bool {
+	return !t.refilling && (t.fenced < reserve/2 || now.Sub(t.asked) >= handOffChain)
+}
+
+// lose ends the tenure: it is final. It returns what must be done once the shard is unlocked.
+func (t *tenure) lose(why string, cause error) (after func()) {
+	if t.state != held && t.state != parked {
+		return func() {}
+	}
+	t.state = lost
+	t.loss, t.lossWhy = cause, why
+	t.gate.drop(t)
+	h := t.hold
+	if h == nil {
+		return func() {}
+	}
+	ended := h.end(cause, why)
+	first := h.leases
+	return func() {
+		for l := first; l != nil; l = l.sibling {
+			l.finish(cause)
+		}
+		ended()
+	}
+}
+
+// drop takes the tenure out of the gate and of the watchdog's schedule.
+func (g *gate) drop(t *tenure) {
+	t.locks.watchdog.remove(t)
+	for i, other := range g.tenures {
+		if other == t {
+			last := len(g.tenures) - 1
+			g.tenures[i] = g.tenures[last]
+			g.tenures[last] = nil
+			g.tenures = g.tenures[:last]
+			t.locks.live.done()
+			break
+		}
+	}
+	g.advance()
+}
+
+// end is the single place that ends a hold. It returns what tells the Tracer, for after the shard is unlocked.
+func (h *hold) end(cause error, why string) (after func()) {
+	if h.ended {
+		return func() {}
+	}
+	h.ended = true
+	if h.tracer == nil {
+		return func() {}
+	}
+	e := HoldEnd{HoldStart: h.start, Mark: h.mark, Held: time.Since(h.began), Cause: cause, Reason: why}
+	if !h.told {
+		h.late = &e // announce tells both, in order
+		return func() {}
+	}
+	return func() { h.tracer.HoldEnd(e) }
+}
+
+// announce tells the Tracer that the hold began, and that it ended if it did meanwhile. No lock is held.
+func (h *hold) announce() {
+	h.tracer.HoldStart(h.start)
+	shard := h.tenure.gate.shard
+	shard.Lock()
+	h.told = true
+	late := h.late
+	shard.Unlock()
+	if late != nil {
+		h.tracer.HoldEnd(*late)
+	}
+}
+
+// lossError says how a lease was lost.
+func lossError(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrLost, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,392 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// acquisition is one Acquire on its way: trying, queued, or leading the queue.
+type acquisition struct {
+	settings
+	locks *Locks
+	ctx   context.Context // the caller's: the parent of the lease's context
+	trip  context.Context // for the backend's trips: ctx, or what the Tracer made of it
+	key   string          // as given
+	want  Hold
+	outer *Lease
+	// ticket is the place of a fair waiter; empty otherwise.
+	ticket string
+	until time.Time // when the wait is spent; zero: it may not wait, or waits for ever
+	// ready receives the one signal that ends the place in the queue; made when it is queued.
+	ready  chan turn
+	queued bool // guarded by the shard, as are leads, prev and next
+	leads  bool
+	timer  *time.Timer
+
+	prev, next *acquisition
+
+	began time.Time
+	stats stats
+}
+
+// stats is what a Tracer is told, counted along the way.
+type stats struct {
+	attempts                     int
+	reentry, handOff, waiting    bool
+	inGate, inBackend, forHolder time.Duration
+	note                         string
+	mark                         any
+}
+
+// turn is the signal to somebody in the queue: a lease, an error, or (both nil) the lead.
+type turn struct {
+	lease *Lease
+	err   error
+}
+
+func newAcquisition(ctx context.Context, locks *Locks, key string, s settings) *acquisition {
+	a := &acquisition{settings: s, locks: locks, ctx: ctx, trip: ctx, key: key}
+	a.want = Hold{Key: s.prefix + key, Kind: s.kind, Limit: s.limit, Fair: s.fair, TTL: s.ttl, Label: s.label}
+	a.outer, _ = FromContext(ctx)
+	return a
+}
+
+func (a *acquisition) signal(t turn) {
+	if a.ready != nil {
+		a.ready <- t // one slot, one signal at a time: see queued
+	}
+}
+
+// acquire runs the acquisition to its end.
+func (a *acquisition) acquire() (*Lease, error) {
+	if err := a.ctx.Err(); err != nil {
+		return nil, a.ended(err)
+	}
+	if a.outer != nil {
+		outer, err := a.locks.descends(a.outer, a.want.Key)
+		if err != nil {
+			return nil, err
+		}
+		if outer != nil {
+			a.stats.reentry = true
+			return a.locks.reenter(a, outer)
+		}
+	}
+	if a.wait > 0 && a.wait != Forever {
+		a.until = time.Now().Add(a.wait)
+	}
+	for {
+		lease, err := a.enter()
+		if err != errAgain {
+			return lease, err
+		}
+	}
+}
+
+// errAgain: the attempt whose verdict was shared had none for others.
+var errAgain = errors.New("again")
+
+// enter passes the gate: at once as its leader, by way of the queue, or not at all.
+func (a *acquisition) enter() (*Lease, error) {
+	shard := a.locks.gates.shard(a.want.Key)
+	shard.Lock()
+	if a.locks.live.isClosed() {
+		shard.Unlock()
+		return nil, ErrClosed
+	}
+	g := shard.open(a.want.Key)
+	clear := g.queue.len == 0 && !g.leading && g.compatible(&a.want)
+	switch {
+	case clear:
+		a.leads, g.leading = true, true
+		g.queue.push(a)
+		shard.Unlock()
+		return a.lead(g)
+	case a.wait > 0 && g.queue.len >= maxWaiters:
+		shard.Unlock()
+		return nil, fmt.Errorf("%w: %q has %d in this process", ErrTooManyWaiters, a.key, maxWaiters)
+	case a.wait > 0:
+		a.ready = make(chan turn, 1)
+		g.queue.push(a)
+		shard.Unlock()
+		return a.queue(g)
+	case g.flying && len(g.tenures) == 0:
+		if g.flight == nil {
+			g.flight = &flight{done: make(chan struct{})}
+		}
+		f := g.flight
+		shard.Unlock()
+		return a.share(f)
+	default:
+		err := g.busy(a.key, time.Now())
+		shard.Unlock()
+		a.stats.mark, a.stats.note = err.mark, err.note
+		return nil, err
+	}
+}
+
+// share waits for the verdict of an attempt that is under way, instead of making one of its own.
+func (a *acquisition) share(f *flight) (*Lease, error) {
+	began := time.Now()
+	defer func() { a.stats.inGate += time.Since(began) }()
+	select {
+	case <-f.done:
+	case <-a.ctx.Done():
+		return nil, a.ended(a.ctx.Err())
+	}
+	if f.err == nil {
+		return nil, errAgain
+	}
+	var busy *NotAcquiredError
+	if errors.As(f.err, &busy) {
+		again := *busy
+		again.Key, again.cause = a.key, nil
+		return nil, &again
+	}
+	return nil, f.err
+}
+
+// queue waits for a turn.
+func (a *acquisition) queue(g *gate) (*Lease, error) {
+	defer a.disarm()
+	began := time.Now()
+	a.waits()
+	var t turn
+	var why error
+	select {
+	case t = <-a.ready:
+	case <-a.ctx.Done():
+		why = a.ctx.Err()
+	case <-a.alarm():
+		why = errWaitSpent
+	}
+	a.stats.inGate += time.Since(began)
+	if why != nil {
+		t = a.withdraw(g)
+	}
+	switch {
+	case t.lease != nil:
+		return a.takeOver(t.lease)
+	case t.err != nil:
+		return nil, a.shared(t.err)
+	case why != nil:
+		g.shard.Lock()
+		busy := g.busy(a.key, time.Now())
+		g.shard.Unlock()
+		return nil, a.refused(busy, why)
+	}
+	return a.lead(g)
+}
+
+// withdraw takes the acquisition out of the queue. It returns the signal that came at the same moment, if any.
+func (a *acquisition) withdraw(g *gate) (t turn) {
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	select {
+	case t = <-a.ready:
+	default:
+	}
+	g.leave(a)
+	return t
+}
+
+// takeOver makes a handed lease the caller's. One whose wait was spent in the same moment takes it, one whose context
+// has ended gives it back.
+func (a *acquisition) takeOver(lease *Lease) (*Lease, error) {
+	a.stats.handOff = true
+	if err := a.ctx.Err(); err != nil {
+		lease.Release(a.ctx)
+		return nil, a.refused(&NotAcquiredError{}, err)
+	}
+	if a.maxHold > 0 {
+		shard := lease.hold.tenure.gate.shard
+		shard.Lock()
+		lease.bound(a.maxHold)
+		shard.Unlock()
+	}
+	return lease, nil
+}
+
+// shared turns the verdict that ended the whole queue into the caller's error.
+func (a *acquisition) shared(err error) error {
+	var busy *NotAcquiredError
+	if errors.As(err, &busy) {
+		again := *busy
+		again.Key = a.key
+		return &again
+	}
+	return err
+}
+
+var errWaitSpent = errors.New("latchkit: wait spent")
+
+// refused completes a refusal with what ended the wait.
+func (a *acquisition) refused(busy *NotAcquiredError, why error) error {
+	busy.Key = a.key
+	if why != nil && why != errWaitSpent {
+		busy.cause = why
+	}
+	a.stats.mark, a.stats.note = busy.mark, busy.note
+	return busy
+}
+
+// ended is the error of an acquisition whose context ended before anything was known about the key.
+func (a *acquisition) ended(cause error) error {
+	return fmt.Errorf("latchkit: acquire %q: %w", a.key, cause)
+}
+
+// waits tells the Tracer, once, that the acquisition waits.
+func (a *acquisition) waits() {
+	if a.tracer != nil && !a.stats.waiting {
+		a.stats.waiting = true
+		a.tracer.WaitStart(a.trip, a.key)
+	}
+}
+
+// alarm returns a channel that fires when the wait is spent; nil, which never does, when there is no such time.
+func (a *acquisition) alarm() <-chan time.Time {
+	if a.until.IsZero() {
+		return nil
+	}
+	if a.timer == nil {
+		a.timer = time.NewTimer(time.Until(a.until))
+	}
+	return a.timer.C
+}
+
+// disarm stops the alarm.
+func (a *acquisition) disarm() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// lead talks to the backend for the queue until the acquisition has its lease or its wait is over. On return it
+// leads no more.
+func (a *acquisition) lead(g *gate) (*Lease, error) {
+	defer a.disarm()
+	for {
+		if busy, why := a.pause(g); why != nil {
+			return nil, a.stepDown(g, a.refused(busy, why), false)
+		}
+		op, sent, err := a.attempt(g)
+		switch {
+		case err != nil:
+			// The caller's context ended in mid-trip; the trip's owner cleans up.
+			return nil, a.stepDown(g, a.interrupted(g, err), false)
+		case op.Err != nil:
+			return nil, a.stepDown(g, fmt.Errorf("latchkit: acquire %q: %w", a.key, op.Err), true)
+		case op.Verdict == Granted:
+			return a.establish(g, op, sent)
+		}
+		busy := &NotAcquiredError{Key: a.key, RetryAfter: op.Left, Completed: op.Completed, note: op.HolderNote}
+		if a.wait == 0 || op.Completed {
+			return nil, a.stepDown(g, a.refused(busy, nil), true)
+		}
+		g.shard.Lock()
+		if a.locks.live.isClosed() {
+			g.shard.Unlock()
+			return nil, a.stepDown(g, ErrClosed, true)
+		}
+		g.refusal, g.yield = busy, false
+		g.pollAt = time.Now().Add(pollPause(op.Left))
+		g.land(busy)
+		g.shard.Unlock()
+	}
+}
+
+// stepDown ends the lead with err, which is also the verdict for those who share the attempt. When it says something
+// about the key or the backend, and not about this caller, it holds for the queue behind as well.
+func (a *acquisition) stepDown(g *gate, err error, forAll bool) error {
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	if !forAll {
+		g.land(nil)
+		g.leave(a)
+		return err
+	}
+	g.land(err)
+	var busy *NotAcquiredError
+	g.queue.remove(a)
+	g.leading, a.leads = false, false
+	if !errors.As(err, &busy) || busy.Completed {
+		g.fail(err)
+	} else {
+		g.refusal = busy
+	}
+	g.advance()
+	return err
+}
+
+// interrupted is the error of a leader whose context ended in mid-trip: joined with ErrNotAcquired when the key was
+// known to be held.
+func (a *acquisition) interrupted(g *gate, cause error) error {
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	if g.refusal == nil {
+		return a.ended(cause)
+	}
+	again := *g.refusal
+	return a.refused(&again, cause)
+}
+
+// blindPoll is the mean interval of polls where the backend cannot tell of a release.
+const blindPoll = 100 * time.Millisecond
+
+// Waiters poll at intervals of 1 to 3 s, with jitter so that processes do not march in step, or when the holder's TTL
+// ends, for expiry wakes nobody.
+func pollPause(left time.Duration) time.Duration {
+	pause := time.Second + rand.N(2*time.Second)
+	if left > 0 {
+		pause = min(pause, left+time.Millisecond)
+	}
+	return pause
+}
+
+// pause waits until it is worth trying (again). It returns the refusal and the reason when the wait ends first.
+func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {
+	g.shard.Lock()
+	pollAt, w, yield, busy := g.pollAt, g.watch, g.yield, NotAcquiredError{}
+	if g.refusal != nil {
+		busy = *g.refusal
+	}
+	g.shard.Unlock()
+	if a.wait == 0 || pollAt.IsZero() {
+		return nil, nil
+	}
+	began := time.Now()
+	defer func() { a.stats.forHolder += time.Since(began) }()
+	a.waits()
+	if w == nil {
+		if w = a.subscribe(g); w.stands && !yield {
+			return nil, nil // look again: a release may have come before the subscription stood
+		}
+	}
+	if !w.stands {
+		pollAt = sooner(pollAt, began.Add(blindPoll/2+rand.N(blindPoll)))
+	}
+	poll := time.NewTimer(time.Until(pollAt))
+	defer poll.Stop()
+	select {
+	case <-w.wake:
+		return nil, nil
+	case <-poll.C:
+		return nil, nil
+	case <-a.ctx.Done():
+		return &busy, a.ctx.Err()
+	case <-a.alarm():
+		return &busy, errWaitSpent
+	case <-a.locks.live.closing:
+		return nil, nil // enter's and establish's business
+	}
+}
+
+func sooner(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

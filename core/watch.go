@@ -1,0 +1,51 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// watch is a queue's subscription to the releases of others. It outlives the leader that asked for it.
+type watch struct {
+	wake   chan struct{} // one slot: a release that nobody has looked into yet
+	stands bool          // false: the backend cannot tell, the queue polls
+	stop   func()
+}
+
+func (w *watch) drain() {
+	select {
+	case <-w.wake:
+	default:
+	}
+}
+
+// subscribe gives the gate its watch. When it stands, a try made from now on cannot miss a release.
+func (a *acquisition) subscribe(g *gate) *watch {
+	w := &watch{wake: make(chan struct{}, 1), stop: func() {}}
+	if watcher, ok := a.locks.backend.(Watcher); ok {
+		limit := time.Now().Add(tripLimit)
+		if !a.until.IsZero() {
+			limit = sooner(limit, a.until)
+		}
+		ctx, cancel := context.WithDeadlineCause(a.trip, limit, ErrTripTimeout)
+		stop, err := watcher.Watch(ctx, a.want.Key, func(by string) {
+			if by == a.locks.id {
+				return // our own release: its next is told by the gate, and others go first
+			}
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		})
+		cancel()
+		if err == nil {
+			w.stands, w.stop = true, stop
+		}
+	}
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	if w.stands { // else the next pause tries again
+		g.watch = w
+	}
+	return w
+}
