@@ -100,7 +100,7 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 		return nil, a.stepDown(g, err, false)
 	}
 	t := &tenure{locks: locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded,
-		renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL), renewAt: sent.Add(a.want.TTL / 3),
+		degradedWhy: op.DegradedReason, renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL), renewAt: sent.Add(a.want.TTL / 3),
 		first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
 	g.shard.Lock()
 	defer g.shard.Unlock()

@@ -51,6 +51,12 @@ type Observable interface {
 	Observe(t Tracer)
 }
 
+// Prober is a Backend that can say whether the store serves again, by a small write that touches no lock. fallback asks
+// it, in the background, while its breaker is half open.
+type Prober interface {
+	Probe(ctx context.Context, route string) error
+}
+
 // Closer is a Backend with resources of its own (a subscription's connection). Close of the engine calls it; the
 // Backend stays usable and opens them again when needed. The client given by the user is never closed.
 type Closer interface {
@@ -159,8 +165,9 @@ type Op struct {
 	Completed bool
 	// Outside: other engines wait for the key.
 	Outside bool
-	// Degraded: the hold is not backed by the store, for DegradedReason.
-	Degraded bool
+	// Degraded: the hold is not backed by the store; DegradedReason says why in a word or two of few values.
+	Degraded       bool
+	DegradedReason string
 	// HolderNote, with Refused: the Note of a holder.
 	HolderNote string
 }

@@ -48,9 +48,9 @@ type NotAcquiredError struct {
 	// Completed: the work was done (ReleaseAfter); the key is kept to turn repetitions away.
 	Completed bool
 
-	cause error       // the context's error, when that ended the wait
-	note  string      // what the holder's Tracer left beside the lock
-	mark  any         // what the Tracer left on a holder of this process
+	cause error  // the context's error, when that ended the wait
+	note  string // what the holder's Tracer left beside the lock
+	mark  any    // what the Tracer left on a holder of this process
 }
 
 func (e *NotAcquiredError) Error() string {

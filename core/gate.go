@@ -54,7 +54,7 @@ type gate struct {
 	pollAt  time.Time         // when the leader tries again, unless woken before
 	yield   bool              // pollAt is there to let another process go first
 	lingers bool
-	watch   *watch            // stands while the queue waits for a holder elsewhere
+	watch   *watch // stands while the queue waits for a holder elsewhere
 }
 
 // flight is an attempt whose verdict others share.

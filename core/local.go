@@ -9,7 +9,9 @@ import (
 
 // Local returns a Backend in the memory of this process: for tests, for a service of one instance, and for the
 // fallback while Redis is away. Each call makes a world of its own; Locks over the same Backend exclude each other.
-func Local() Backend { return &local{keys: make(map[string]*localKey), watchers: make(map[string]map[*func(string)]bool)} }
+func Local() Backend {
+	return &local{keys: make(map[string]*localKey), watchers: make(map[string]map[*func(string)]bool)}
+}
 
 type local struct {
 	mu       sync.Mutex

@@ -28,17 +28,17 @@ const (
 type Option func(*settings)
 
 type settings struct {
-	prefix   string
-	label    string
-	ttl      time.Duration
-	wait     time.Duration
-	renew    bool
-	maxHold  time.Duration
-	kind     Kind
-	limit    int
-	fair     bool
-	tracer   Tracer
-	err      error // the first option out of range
+	prefix  string
+	label   string
+	ttl     time.Duration
+	wait    time.Duration
+	renew   bool
+	maxHold time.Duration
+	kind    Kind
+	limit   int
+	fair    bool
+	tracer  Tracer
+	err     error // the first option out of range
 }
 
 func defaults() settings {

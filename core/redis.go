@@ -167,7 +167,7 @@ func millis(op *Op) string {
 	if op.Keep > 0 {
 		d = op.Keep
 	}
-	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10)
+	return strconv.FormatInt((d + time.Millisecond - 1).Milliseconds(), 10)
 }
 
 // meta is what stands in the lock for people and tracers: the label, and behind a NUL the note.
@@ -237,6 +237,16 @@ func (f *fields) rest() string { return strings.TrimPrefix(f.text, ",") }
 // Watch implements Watcher.
 func (b *redisBackend) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
 	return b.hub.watch(ctx, companionName("wait", lockName(key)), wake)
+}
+
+// Probe implements Prober: it writes the probe's own key.
+func (b *redisBackend) Probe(ctx context.Context, _ string) error {
+	cmd := redis.NewCmd(ctx, "set", reserved+"probe", "1", "px", 1000)
+	if err := b.client.Process(ctx, once{cmd}); err != nil {
+		err, _ = classify(err)
+		return err
+	}
+	return nil
 }
 
 // Close implements Closer.

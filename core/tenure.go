@@ -43,16 +43,18 @@ type tenure struct {
 	state tenureState
 	hold  *hold // nil while parked
 
-	renew     bool
-	exported  bool // the owner left the process: never handed on
-	degraded  bool
-	began     time.Time
-	deadline  time.Time // the lease's end by our clock: before the winning attempt was sent, plus TTL, minus drift
-	renewAt   time.Time
-	renewing  bool
-	failures  int // renewals in a row that did not reach the backend
-	loss      error
-	lossWhy   string
+	renew    bool
+	exported bool // the owner left the process: never handed on
+	degraded bool
+	// degradedWhy is Op.DegradedReason.
+	degradedWhy string
+	began       time.Time
+	deadline    time.Time // the lease's end by our clock: before the winning attempt was sent, plus TTL, minus drift
+	renewAt     time.Time
+	renewing    bool
+	failures    int // renewals in a row that did not reach the backend
+	loss        error
+	lossWhy     string
 
 	first     int64 // the fence of the grant: the one that the backend shows
 	fence     int64 // the next fence for a hand-off
@@ -86,7 +88,7 @@ type hold struct {
 	start  HoldStart // as the Tracer was told, so that what it counted up is counted down
 	mark   any
 	tracer Tracer
-	told   bool    // the Tracer knows that the hold began
+	told   bool     // the Tracer knows that the hold began
 	late   *HoldEnd // it ended before that
 }
 
@@ -151,7 +153,8 @@ func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
 	h, lease := &both.hold, &both.lease
 	*h = hold{tenure: t, fence: fence, count: 1, began: now, tracer: a.tracer}
 	if h.tracer != nil {
-		h.start = HoldStart{Backend: t.locks.backend.Name(), Key: a.key, Kind: a.want.Kind, Degraded: t.degraded}
+		h.start = HoldStart{Backend: t.locks.backend.Name(), Key: a.key, Kind: a.want.Kind, Degraded: t.degraded,
+			DegradedReason: t.degradedWhy}
 	}
 	t.hold = h
 	lease.locks, lease.hold, lease.key, lease.parent, lease.outer = t.locks, h, a.key, a.ctx, a.outer

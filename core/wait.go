@@ -19,7 +19,7 @@ type acquisition struct {
 	outer *Lease
 	// ticket is the place of a fair waiter; empty otherwise.
 	ticket string
-	until time.Time // when the wait is spent; zero: it may not wait, or waits for ever
+	until  time.Time // when the wait is spent; zero: it may not wait, or waits for ever
 	// ready receives the one signal that ends the place in the queue; made when it is queued.
 	ready  chan turn
 	queued bool // guarded by the shard, as are leads, prev and next

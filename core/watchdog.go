@@ -246,7 +246,7 @@ func (locks *Locks) renewed(t *tenure, op *Op, sent time.Time, ttl time.Duration
 		t.renewAt = now.Add(max(pause, time.Millisecond))
 	case op.Verdict == OK:
 		t.failures = 0
-		t.home, t.degraded = op.Home, op.Degraded
+		t.home, t.degraded, t.degradedWhy = op.Home, op.Degraded, op.DegradedReason
 		if until := validUntil(sent, ttl); until.After(t.deadline) {
 			t.deadline = until
 		}
