@@ -1,0 +1,190 @@
+package otellock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/latchkit/latchkit/core"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// receiver is a collector of traces as a backend has one.
+type receiver struct {
+	collector.UnimplementedTraceServiceServer
+	mu    sync.Mutex
+	raw   bytes.Buffer // every byte that was exported
+	spans []*tracepb.Span
+	scope []string
+}
+
+func (r *receiver) Export(_ context.Context, req *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	raw, err := proto.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	r.raw.Write(raw)
+	for _, resource := range req.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			for _, s := range scope.Spans {
+				r.spans, r.scope = append(r.spans, s), append(r.scope, scope.Scope.GetName())
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// serve returns a receiver and a provider that exports to it over OTLP and gRPC.
+func serve(t *testing.T) (*receiver, *sdktrace.TracerProvider) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, server := &receiver{}, grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, r)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	exporter, err := otlptracegrpc.New(context.Background(),
+		otlptracegrpc.WithEndpoint(listener.Addr().String()), otlptracegrpc.WithInsecure())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
+}
+
+// named returns the exported spans of that name.
+func (r *receiver) named(name string) (found []*tracepb.Span) {
+	for _, s := range r.spans {
+		if s.Name == name {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func TestOTLP(t *testing.T) {
+	r, tp := serve(t)
+	l := &lab{t: t, reader: sdkmetric.NewManualReader()}
+	tracer := New(WithTracerProvider(tp), WithHolderLink(),
+		WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(l.reader))))
+	down := &faulty{Backend: core.Local()}
+	owners := &recording{Backend: down, owners: make(map[string]bool)}
+	locks, err := core.New(owners, core.WithTracer(tracer))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// A request that waits for another, one that is refused, one that meets an outage, and a lock that is lost.
+	const key = "order:secret-42"
+	ctx, request := tp.Tracer("test").Start(context.Background(), "request")
+	first := mustAcquire(t, locks, ctx, key)
+	if _, err := locks.Acquire(ctx, key); err == nil {
+		t.Fatal("acquired twice")
+	}
+	served := make(chan error)
+	go func() {
+		served <- core.Do(ctx, locks, key, func(context.Context) error { return nil }, core.WithWait(core.Forever))
+	}()
+	eventually(t, "a waiter", func() bool { n, _ := l.sum("latchkit.waiting"); return n == 1 })
+	first.Release(ctx)
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	lost := mustAcquire(t, locks, ctx, key, core.WithTTL(100*time.Millisecond))
+	down.down.Store(true)
+	locks.Acquire(ctx, "order:secret-43")
+	<-lost.Context().Done()
+	down.down.Store(false)
+	lost.Release(ctx)
+	locks.Close(context.Background())
+	request.End()
+	if err := tp.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checkTree(t)
+	metrics, err := json.Marshal(l.collect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported := append(r.raw.Bytes(), metrics...)
+	if len(owners.owners) < 3 || !bytes.Contains(exported, []byte("lock.acquire")) || !bytes.Contains(metrics, []byte(unnamed)) {
+		t.Fatalf("%d owners, %d bytes exported: the search would prove nothing", len(owners.owners), len(exported))
+	}
+	for owner := range owners.owners {
+		if bytes.Contains(exported, []byte(owner)) {
+			t.Errorf("owner %s was exported", owner)
+		}
+	}
+	if bytes.Contains(exported, []byte("secret-4")) {
+		t.Error("a key was exported")
+	}
+}
+
+// checkTree looks at what the backend was given: the request's trace, and the failed renewals beside it.
+func (r *receiver) checkTree(t *testing.T) {
+	t.Helper()
+	requests, acquires, releases, renewals := r.named("request"), r.named("lock.acquire"), r.named("lock.release"), r.named("lock.renew")
+	if len(requests) != 1 || len(acquires) != 5 || len(releases) < 2 || len(renewals) == 0 {
+		t.Fatalf("%d requests, %d acquires, %d releases, %d renewals", len(requests), len(acquires), len(releases), len(renewals))
+	}
+	byID := make(map[string]*tracepb.Span)
+	for _, a := range acquires {
+		byID[string(a.SpanId)] = a
+	}
+	for _, s := range append(acquires, releases...) {
+		if !bytes.Equal(s.ParentSpanId, requests[0].SpanId) || !bytes.Equal(s.TraceId, requests[0].TraceId) {
+			t.Errorf("%s is not in the request's trace", s.Name)
+		}
+		if s.Kind != tracepb.Span_SPAN_KIND_INTERNAL {
+			t.Errorf("%s: kind %v", s.Name, s.Kind)
+		}
+	}
+	for _, s := range append(releases, renewals...) {
+		if len(s.Links) != 1 || byID[string(s.Links[0].SpanId)] == nil {
+			t.Errorf("%s is not linked to an acquire", s.Name)
+		}
+	}
+	for _, s := range renewals {
+		if len(s.ParentSpanId) != 0 || s.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
+			t.Errorf("lock.renew: parent %x, status %v", s.ParentSpanId, s.Status)
+		}
+	}
+	for i, s := range r.spans {
+		if s.Name != "request" && r.scope[i] != ScopeName {
+			t.Errorf("%s: scope %q", s.Name, r.scope[i])
+		}
+	}
+}
+
+// recording remembers every owner that it saw.
+type recording struct {
+	core.Backend
+	mu     sync.Mutex
+	owners map[string]bool
+}
+
+func (r *recording) Do(ctx context.Context, ops []*core.Op) {
+	r.mu.Lock()
+	for _, op := range ops {
+		if op.Owner != "" {
+			r.owners[op.Owner] = true
+		}
+	}
+	r.mu.Unlock()
+	r.Backend.Do(ctx, ops)
+}
