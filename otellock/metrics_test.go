@@ -26,26 +26,36 @@ var counts = []string{
 	"latchkit.fallback.grants", "latchkit.breaker.transitions",
 }
 
+// globals are the global providers, which can be installed once in a process.
+var globals = sync.OnceValue(func() *lab {
+	l := &lab{spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(l.spans)))
+	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(l.reader)))
+	return l
+})
+
 // T1. The global providers may come after New, and after the first lock.
 func TestNilProvidersMeanTheGlobals(t *testing.T) {
 	tracer := New(nil, WithTracerProvider(nil), WithMeterProvider(nil), WithKeyAttribute(nil), WithName(nil), WithFilter(nil))
 	early := begin(tracer, context.Background(), order("early")).acquired(core.AcquireEnd{})
 
-	l := &lab{t: t, spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
-	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(l.spans)))
-	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(l.reader)))
-
+	l := globals()
+	l.t = t
 	if held, _ := l.sum("latchkit.held"); held != 1 {
 		t.Errorf("held %d of a lock from before", held)
 	}
 	early.release(context.Background(), nil)
-	begin(tracer, context.Background(), order("late")).acquired(core.AcquireEnd{}).release(context.Background(), nil)
-	l.span("lock.acquire")
+	spans, holds := len(l.spans.Ended()), 0
+	for range 2 {
+		begin(tracer, context.Background(), order("late")).acquired(core.AcquireEnd{}).release(context.Background(), nil)
+		n, _ := l.records("latchkit.hold.duration")
+		holds = int(n) - holds
+	}
 	if held, _ := l.sum("latchkit.held"); held != 0 {
 		t.Errorf("held %d", held)
 	}
-	if n, _ := l.records("latchkit.hold.duration"); n != 2 {
-		t.Errorf("%d holds", n)
+	if n := len(l.spans.Ended()) - spans; n != 4 || holds != 1 {
+		t.Errorf("%d spans of two locks, %d holds of the second", n, holds)
 	}
 }
 
