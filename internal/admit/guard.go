@@ -27,18 +27,25 @@ type Guard struct {
 
 // Enter takes the key. A nil Verdict means admitted; then Leave must follow, also when the handler panics. The lease
 // is nil where the Locker hands out none: a lock that was not needed.
-//
-// A Verdict for an error of the programmer or of the set-up is logged here.
 func (g *Guard) Enter(ctx context.Context, key string) (*core.Lease, *Verdict) {
 	lease, err := g.acquire(ctx, key)
 	if err != nil {
-		return nil, g.verdict(ctx, err)
+		return nil, g.Refuse(ctx, err)
 	}
 	if g.RefuseDegraded && lease.Degraded() {
 		_ = lease.Release(ctx) // the caller is refused either way, and the key goes with its TTL at the latest
-		return nil, g.verdict(ctx, fmt.Errorf("%w: a lock without its store is refused here", core.ErrUnavailable))
+		return nil, g.Refuse(ctx, fmt.Errorf("%w: a lock without its store is refused here", core.ErrUnavailable))
 	}
 	return lease, nil
+}
+
+// Refuse is the Verdict on an error of Acquire, with the advice when to come again. An error of the programmer or of the
+// set-up is logged here.
+func (g *Guard) Refuse(ctx context.Context, err error) *Verdict {
+	v := Classify(ctx, err)
+	g.advise(v)
+	v.log(ctx)
+	return v
 }
 
 // RefuseKey is the Verdict on a request whose key could not be read: err comes from a key function.
@@ -46,6 +53,17 @@ func (g *Guard) RefuseKey(ctx context.Context, err error) *Verdict {
 	v := classifyKey(ctx, err)
 	g.advise(v)
 	v.log(ctx)
+	return v
+}
+
+// Lost is the Verdict on a handler that returned err because its lease ended under it, with the advice when to come
+// again; nil for any other error. See the function Lost.
+func (g *Guard) Lost(ctx context.Context, lease *core.Lease, err error) *Verdict {
+	v := Lost(ctx, lease, err)
+	if v != nil {
+		v.RetryAfter = 0
+		g.advise(v)
+	}
 	return v
 }
 
@@ -75,14 +93,7 @@ func (g *Guard) acquire(ctx context.Context, key string) (*core.Lease, error) {
 	if locker == nil {
 		return nil, core.ErrNoLocker
 	}
-	return locker.Acquire(ctx, key, g.Acquire...)
-}
-
-func (g *Guard) verdict(ctx context.Context, err error) *Verdict {
-	v := Classify(ctx, err)
-	g.advise(v)
-	v.log(ctx)
-	return v
+	return locker.Acquire(ctx, key, g.Acquire[:len(g.Acquire):len(g.Acquire)]...) // a Locker may append
 }
 
 // advise says when to come again. A holder's TTL only bounds the advice, for a lease of 30 s says nothing about a

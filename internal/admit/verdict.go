@@ -35,7 +35,8 @@ func (r Row) passing() bool {
 	return r == Busy || r == Completed || r == Unavailable || r == Deadline || r == LeaseLost
 }
 
-// Verdict is why a request was not admitted, or what became of it when its lease was lost.
+// Verdict is why a request was not admitted, or what became of it when its lease was lost. It is an error, so that it
+// can travel as one.
 type Verdict struct {
 	Row Row
 	// RetryAfter is when to come again, exactly; 0: no advice.
@@ -43,6 +44,12 @@ type Verdict struct {
 	// Err is the reason, for errors.Is and errors.As. Its text is not for the caller: see Text.
 	Err error
 }
+
+// Error is for logs.
+func (v *Verdict) Error() string { return v.Row.String() + ": " + v.Err.Error() }
+
+// Unwrap gives the reason.
+func (v *Verdict) Unwrap() error { return v.Err }
 
 // Text is what may be shown to the caller beside the Row: our own words only. It is empty where the Row says it all.
 func (v *Verdict) Text() string {
@@ -63,6 +70,11 @@ func (v *Verdict) log(ctx context.Context) {
 // Classify says in which Row an error of Acquire under ctx belongs. Anything it does not know is Misuse: a Locker that
 // fails in its own way must not look like a busy key, or like an outage that passes.
 func Classify(ctx context.Context, err error) *Verdict {
+	var known *Verdict
+	if errors.As(err, &known) {
+		again := *known
+		return &again
+	}
 	if v := ended(ctx, err); v != nil {
 		return v
 	}

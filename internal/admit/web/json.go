@@ -1,0 +1,433 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/latchkit/latchkit/internal/admit"
+)
+
+// JSON reads a string or a number out of a JSON body. The path names members of objects, outermost first, with dots
+// between them: "order.id". A dot or a backslash in a name is escaped by a backslash.
+//
+// The body is passed over once and nothing but the value is decoded. The rest is checked all the same, for two readers
+// must not find two keys in one body: what is no JSON, what follows the value, and members on the path that are given
+// twice, or differ only in case (encoding/json takes them for one), are refused. A number has one key however it is
+// written: 42, 42.0 and 4.2e1.
+func JSON(path string) Value[*http.Request] {
+	RequireName("JSON", path)
+	names := splitPath(path)
+	what := "JSON field " + quoted(path)
+	return func(r *http.Request) (string, error) {
+		body, err := Body(r)
+		if err != nil {
+			return "", err
+		}
+		value, err := lookup(body, names)
+		switch {
+		case err == nil:
+			return only(what, value)
+		case errors.Is(err, errAbsent):
+			return "", admit.Missing(what)
+		case errors.Is(err, errRepeated):
+			return "", admit.Repeated(what)
+		case errors.Is(err, errType):
+			return "", admit.Malformed(what, err)
+		default:
+			return "", admit.Malformed("the JSON body", err)
+		}
+	}
+}
+
+func splitPath(path string) [][]byte {
+	var names [][]byte
+	var name []byte
+	end := func() {
+		if len(name) == 0 {
+			panic("latchkit: JSON(" + quoted(path) + "): a name in the path is empty")
+		}
+		names = append(names, name)
+		name = nil
+	}
+	for i := 0; i < len(path); i++ {
+		switch c := path[i]; {
+		case c == '.':
+			end()
+		case c == '\\' && i+1 < len(path) && (path[i+1] == '.' || path[i+1] == '\\'):
+			i++
+			name = append(name, path[i])
+		default:
+			name = append(name, c)
+		}
+	}
+	end()
+	return names
+}
+
+var (
+	errAbsent    = errors.New("absent")
+	errRepeated  = errors.New("repeated")
+	errType      = errors.New("neither a string nor a number")
+	errMalformed = errors.New("not well formed")
+)
+
+// maxDepth is how deep values may nest: as in encoding/json.
+const maxDepth = 10000
+
+// scanner passes over one JSON text (RFC 8259). Its methods leave pos behind what they have read.
+type scanner struct {
+	data []byte
+	pos  int
+}
+
+// lookup returns the string or number at the path.
+func lookup(data []byte, path [][]byte) (string, error) {
+	s := scanner{data: data}
+	s.space()
+	if s.pos == len(data) {
+		return "", errAbsent
+	}
+	value, err := s.find(path)
+	if err != nil {
+		return "", err
+	}
+	s.space()
+	if s.pos != len(data) {
+		return "", errMalformed
+	}
+	return value, nil
+}
+
+// find returns the value at the path below the value that begins here, and passes over all of that.
+func (s *scanner) find(path [][]byte) (string, error) {
+	if len(path) == 0 {
+		return s.scalar()
+	}
+	if s.peek() != '{' {
+		return "", s.notAnObject()
+	}
+	value, found := "", false
+	err := s.members(func(name []byte) error {
+		if !bytes.EqualFold(name, path[0]) {
+			return s.skip(1)
+		}
+		if found {
+			return errRepeated
+		}
+		found = true
+		var err error
+		value, err = s.find(path[1:])
+		return err
+	})
+	if err == nil && !found {
+		err = errAbsent
+	}
+	return value, err
+}
+
+// notAnObject says why a path cannot go on here. A null is like no value at all.
+func (s *scanner) notAnObject() error {
+	null := s.peek() == 'n'
+	if err := s.skip(0); err != nil {
+		return err
+	}
+	if null {
+		return errAbsent
+	}
+	return errType
+}
+
+// scalar returns the string or number that begins here.
+func (s *scanner) scalar() (string, error) {
+	switch c := s.peek(); {
+	case c == '"':
+		raw, escaped, err := s.str()
+		if err != nil {
+			return "", err
+		}
+		if escaped {
+			if raw, err = unescape(raw); err != nil {
+				return "", err
+			}
+		}
+		if !utf8.Valid(raw) {
+			return "", errMalformed
+		}
+		return string(raw), nil
+	case c == '-' || isDigit(c):
+		start := s.pos
+		if err := s.number(); err != nil {
+			return "", err
+		}
+		return canonicalNumber(s.data[start:s.pos])
+	default:
+		return "", s.notAnObject()
+	}
+}
+
+// members calls visit with the name of each member of the object that begins here, before its value. Visit passes over
+// the value.
+func (s *scanner) members(visit func(name []byte) error) error {
+	s.pos++
+	s.space()
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		name, escaped, err := s.str()
+		if err != nil {
+			return err
+		}
+		if escaped {
+			if name, err = unescape(name); err != nil {
+				return err
+			}
+		}
+		s.space()
+		if s.peek() != ':' {
+			return errMalformed
+		}
+		s.pos++
+		s.space()
+		if err := visit(name); err != nil {
+			return err
+		}
+		if more, err := s.more('}'); !more {
+			return err
+		}
+	}
+}
+
+// more passes over what stands between two elements, or over the end.
+func (s *scanner) more(end byte) (bool, error) {
+	s.space()
+	switch s.peek() {
+	case ',':
+		s.pos++
+		s.space()
+		return true, nil
+	case end:
+		s.pos++
+		return false, nil
+	default:
+		return false, errMalformed
+	}
+}
+
+// skip passes over any value.
+func (s *scanner) skip(depth int) error {
+	if depth > maxDepth {
+		return errMalformed
+	}
+	switch c := s.peek(); {
+	case c == '"':
+		_, _, err := s.str()
+		return err
+	case c == '{':
+		return s.skipObject(depth)
+	case c == '[':
+		return s.skipArray(depth)
+	case c == '-' || isDigit(c):
+		return s.number()
+	case c == 't':
+		return s.literal("true")
+	case c == 'f':
+		return s.literal("false")
+	case c == 'n':
+		return s.literal("null")
+	default:
+		return errMalformed
+	}
+}
+
+func (s *scanner) skipObject(depth int) error {
+	s.pos++
+	s.space()
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		if _, _, err := s.str(); err != nil {
+			return err
+		}
+		s.space()
+		if s.peek() != ':' {
+			return errMalformed
+		}
+		s.pos++
+		s.space()
+		if err := s.skip(depth + 1); err != nil {
+			return err
+		}
+		if more, err := s.more('}'); !more {
+			return err
+		}
+	}
+}
+
+func (s *scanner) skipArray(depth int) error {
+	s.pos++
+	s.space()
+	if s.peek() == ']' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err := s.skip(depth + 1); err != nil {
+			return err
+		}
+		if more, err := s.more(']'); !more {
+			return err
+		}
+	}
+}
+
+// str returns what stands between the quotes of the string that begins here, and whether there are escapes in it.
+func (s *scanner) str() (raw []byte, escaped bool, err error) {
+	if s.peek() != '"' {
+		return nil, false, errMalformed
+	}
+	start := s.pos + 1
+	for i := start; i < len(s.data); i++ {
+		switch c := s.data[i]; {
+		case c == '"':
+			s.pos = i + 1
+			return s.data[start:i], escaped, nil
+		case c < ' ':
+			return nil, false, errMalformed
+		case c == '\\':
+			escaped = true
+			if i++; i == len(s.data) || s.data[i] != 'u' && controls[s.data[i]] == 0 {
+				return nil, false, errMalformed
+			}
+		}
+	}
+	return nil, false, errMalformed
+}
+
+func (s *scanner) number() error {
+	if s.peek() == '-' {
+		s.pos++
+	}
+	switch c := s.peek(); {
+	case c == '0':
+		s.pos++
+	case isDigit(c):
+		s.digits()
+	default:
+		return errMalformed
+	}
+	if s.peek() == '.' {
+		s.pos++
+		if s.digits() == 0 {
+			return errMalformed
+		}
+	}
+	if c := s.peek(); c == 'e' || c == 'E' {
+		s.pos++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.pos++
+		}
+		if s.digits() == 0 {
+			return errMalformed
+		}
+	}
+	return nil
+}
+
+func (s *scanner) digits() (n int) {
+	for isDigit(s.peek()) {
+		s.pos++
+		n++
+	}
+	return n
+}
+
+func (s *scanner) literal(word string) error {
+	if !bytes.HasPrefix(s.data[s.pos:], []byte(word)) {
+		return errMalformed
+	}
+	s.pos += len(word)
+	return nil
+}
+
+func (s *scanner) space() {
+	for s.pos < len(s.data) {
+		switch s.data[s.pos] {
+		case ' ', '\n', '\t', '\r':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+// peek returns the next byte, or 0 at the end: no JSON text has a 0 outside of strings.
+func (s *scanner) peek() byte {
+	if s.pos == len(s.data) {
+		return 0
+	}
+	return s.data[s.pos]
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// unescape decodes what stands between the quotes of a string whose escapes have known letters. Half a surrogate pair
+// is no character; decoders put the same replacement for all of them, and so would make one key of many.
+func unescape(raw []byte) ([]byte, error) {
+	out := make([]byte, 0, len(raw))
+	for len(raw) > 0 {
+		c := raw[0]
+		if c != '\\' {
+			out = append(out, c)
+			raw = raw[1:]
+			continue
+		}
+		letter := raw[1]
+		raw = raw[2:]
+		if letter != 'u' {
+			out = append(out, controls[letter])
+			continue
+		}
+		char, ok := hexRune(raw)
+		if !ok {
+			return nil, errMalformed
+		}
+		raw = raw[4:]
+		if utf16.IsSurrogate(char) {
+			low, ok := rune(0), false
+			if bytes.HasPrefix(raw, []byte(`\u`)) {
+				low, ok = hexRune(raw[2:])
+			}
+			if char = utf16.DecodeRune(char, low); !ok || char == utf8.RuneError {
+				return nil, errMalformed
+			}
+			raw = raw[6:]
+		}
+		out = utf8.AppendRune(out, char)
+	}
+	return out, nil
+}
+
+var controls = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+func hexRune(raw []byte) (rune, bool) {
+	if len(raw) < 4 {
+		return 0, false
+	}
+	var char rune
+	for _, c := range raw[:4] {
+		digit := strings.IndexByte("0123456789abcdef", c|0x20)
+		if c < '0' || digit < 0 {
+			return 0, false
+		}
+		char = char<<4 | rune(digit)
+	}
+	return char, true
+}
