@@ -1,0 +1,117 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/latchkit/latchkit/core"
+)
+
+// judge makes one sample of a trip for the breaker (nil, the failure, or errNoSample), and returns the operations that
+// the backend could not serve.
+//
+// A trip with anything in it that the backend could not serve is a failure: a batch of a hundred that is lost is one.
+// An answer is a success, with one exception. A server that is full or read-only refuses what takes a lock and answers
+// what frees one, so after a failed Try only an answered Try tells that locks can be had again.
+func (n *node) judge(ctx context.Context, ops []*core.Op) (sample error, unserved []*core.Op) {
+	cut, tries, failedTry, answered := false, false, false, false
+	for _, op := range ops {
+		if op.Err != nil {
+			cut = cutShort(ctx)
+			break
+		}
+	}
+	for _, op := range ops {
+		tries = tries || op.Action == core.Try
+		switch n.outcome(op.Err, cut) {
+		case served:
+			answered = true
+		case failed:
+			unserved = append(unserved, op)
+			failedTry = failedTry || op.Action == core.Try
+		}
+	}
+	switch {
+	case len(unserved) > 0:
+		if failedTry {
+			n.stuck.Store(true)
+		}
+		sample = unserved[0].Err
+		n.lastFailure.Store(&sample)
+		return sample, unserved
+	case !answered:
+		return errNoSample, nil
+	case tries:
+		n.stuck.Store(false)
+	case n.stuck.Load():
+		return errNoSample, nil
+	}
+	return nil, nil
+}
+
+// outcome is what the result of an operation tells of the node.
+type outcome uint8
+
+const (
+	served   outcome = iota // it answered
+	failed                  // it could not serve
+	excluded                // nothing
+)
+
+// outcome classifies err; cut: the trip was cut short by its caller.
+func (n *node) outcome(err error, cut bool) outcome {
+	st := &n.backend.settings.breaker
+	switch {
+	case err == nil:
+		return served
+	case cut, errors.Is(err, core.ErrClosed): // the latter: the client was closed
+		return excluded
+	case answers(err):
+		return served
+	case st.IsExcluded != nil && st.IsExcluded(err):
+		return excluded
+	case st.IsSuccessful != nil && st.IsSuccessful(err):
+		return served
+	}
+	return failed
+}
+
+// answers tells whether err shows that the backend is there. Refusals for lack of rights are among them: local locks in
+// their stead would hide a mistake, and a breaker that waits for them to end would never close.
+func answers(err error) bool {
+	switch {
+	case errors.Is(err, core.ErrDenied), errors.Is(err, core.ErrConflict):
+		return true
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, core.ErrUnavailable):
+		return quarantined(err)
+	}
+	return true
+}
+
+// quarantined tells whether the nodes of a RedLock answer and refuse for a time that they know: waiters wait that out.
+func quarantined(err error) bool {
+	var q interface{ RetryAfter() time.Duration }
+	return errors.As(err, &q)
+}
+
+// cutShort tells whether ctx was ended by a caller and not by the engine's own limit.
+//
+// The socket has the context's deadline and may report it first, so an error right before the deadline waits for it.
+func cutShort(ctx context.Context) bool {
+	const slack = 10 * time.Millisecond
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil {
+		if left := time.Until(deadline); left < slack {
+			t := time.NewTimer(left + slack)
+			defer t.Stop()
+			select {
+			case <-ctx.Done():
+			case <-t.C:
+			}
+		}
+	}
+	return ctx.Err() != nil && !ownLimit(ctx)
+}
+
+// ownLimit tells whether the engine's limit for a trip has ended ctx.
+func ownLimit(ctx context.Context) bool { return context.Cause(ctx) == core.ErrTripTimeout }
