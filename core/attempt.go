@@ -22,12 +22,12 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 	began := time.Now()
 	defer func() { a.stats.inBackend += time.Since(began) }()
 	limit := began.Add(tripLimit)
-	fences := a.takeOff(g)
+	fences, waiting := a.takeOff(g)
 	for n := 1; ; n++ {
 		a.stats.attempts++
 		op = &Op{Action: Try, Hold: a.want, Owner: newToken(), Fences: fences, Ticket: a.ticket}
 		if a.wait > 0 {
-			op.Waiter = a.locks.id
+			op.Waiter, op.Waiting = a.locks.id, waiting
 		}
 		sent = time.Now()
 		if err = a.locks.trips.do(a.trip, op, limit); err != nil {
@@ -41,18 +41,20 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 	}
 }
 
-// takeOff marks the attempt as under way, and returns how many fences it asks for.
-func (a *acquisition) takeOff(g *gate) int {
+// takeOff marks the attempt as under way. It returns how many fences it asks for, and whether the engine may be among
+// those that wait for the key by now.
+func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 	g.shard.Lock()
 	defer g.shard.Unlock()
 	g.flying = true
 	if g.watch != nil {
 		g.watch.drain() // a release before this attempt is nothing that it could miss
 	}
+	waiting = g.refusal != nil || g.watch != nil
 	if g.queue.len > 1 && a.want.Kind == Exclusive && !a.want.Fair {
-		return firstHand
+		return firstHand, waiting
 	}
-	return 1
+	return 1, waiting
 }
 
 // judge looks at what came back: a grant after the lease's own end is none, and what may have been taken is undone.

@@ -141,6 +141,8 @@ type Op struct {
 	// among those that wait, until it is granted, leaves or has not tried for WaiterTTL. Empty: it will not wait.
 	// On Release and Refill it names the engine too, so that Outside leaves it out.
 	Waiter string
+	// Waiting: a Try of this engine was refused before in this wait, so it may be among those that wait.
+	Waiting bool
 	// Ticket is the place of a Fair waiter: the same in all its tries, empty otherwise.
 	Ticket string
 	// Fences is how many fences a Try or Refill asks for at most; at least 1 for a Try.

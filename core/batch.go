@@ -19,7 +19,7 @@ var ErrTripTimeout = errors.New("latchkit: trip to the backend took too long")
 const (
 	// loneTrips is how many operations on one route travel alone, each in its caller's goroutine, before the rest
 	// gather into batches. A worker in between would cost a lone caller two switches.
-	loneTrips = 1
+	loneTrips = 3
 	// maxBatch bounds a batch, and so for how long one script keeps the server.
 	maxBatch = 256
 )

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -59,6 +62,11 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
+// onceText is once for a script that answers with one string.
+type onceText struct{ *redis.StringCmd }
+
+func (onceText) NoRetry() bool { return true }
+
 // script is a Lua script and its SHA-1, by which the server knows it.
 type script struct{ source, sha string }
 
@@ -67,42 +75,76 @@ func newScript(source string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-// scriptCall is one call of a script.
+// scriptCall is one call of a script. Calls are used again: a lock's trip should cost no more than the bare commands.
 type scriptCall struct {
-	script *script
-	keys   []string
-	args   []any
+	texts   []string // what args points to, so that no string is boxed
+	args    []any
+	keys    int
+	numKeys string
+	lent    bool // a goroutine may still read it
 }
 
-func newCall(s *script, firstKey string, ops int) *scriptCall {
-	c := &scriptCall{script: s, keys: make([]string, 0, 1+2*ops), args: make([]any, 0, 3+5*ops)}
-	c.keys = append(c.keys, firstKey)
+// head is how many arguments stand before the keys: command, script, number of keys.
+const head = 3
+
+var (
+	callPool = sync.Pool{New: func() any { return new(scriptCall) }}
+	// Boxed once.
+	evalsha any = "evalsha"
+	eval    any = "eval"
+)
+
+// newCall returns a call with room for so many keys and arguments.
+func newCall(keys, args int) *scriptCall {
+	c := callPool.Get().(*scriptCall)
+	c.texts, c.args, c.keys = slices.Grow(c.texts[:0], keys+args), slices.Grow(c.args[:0], head+keys+args), 0
+	c.args = c.args[:head]
 	return c
 }
 
-// send calls the script by its hash, and with its text where the server does not know it: it did nothing then, so this
-// is no retry.
-func (c *scriptCall) send(ctx context.Context, client doer) ([]any, error) {
-	reply, err := c.eval(ctx, client, "evalsha", c.script.sha)
+// free gives the call back.
+func (c *scriptCall) free() {
+	if c.lent || cap(c.texts) > 8*maxBatch {
+		return
+	}
+	clear(c.texts)
+	clear(c.args)
+	callPool.Put(c)
+}
+
+// key adds a key. All keys come before the first argument.
+func (c *scriptCall) key(name string) {
+	c.keys++
+	c.arg(name)
+}
+
+// arg adds an argument.
+func (c *scriptCall) arg(text string) {
+	c.texts = append(c.texts, text) // grown before: the pointers stay good
+	c.args = append(c.args, &c.texts[len(c.texts)-1])
+}
+
+// send calls s by its hash, and with its text where the server does not know it: it did nothing then, so this is no
+// retry.
+func (c *scriptCall) send(ctx context.Context, client doer, s *script) (string, error) {
+	c.numKeys = strconv.Itoa(c.keys)
+	c.args[2] = &c.numKeys
+	reply, err := c.eval(ctx, client, evalsha, &s.sha)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = c.eval(ctx, client, "eval", c.script.source)
+		reply, err = c.eval(ctx, client, eval, &s.source)
 	}
 	return reply, err
 }
 
-func (c *scriptCall) eval(ctx context.Context, client doer, command, text string) ([]any, error) {
-	args := make([]any, 0, 3+len(c.keys)+len(c.args))
-	args = append(args, command, text, len(c.keys))
-	for i := range c.keys {
-		args = append(args, &c.keys[i])
+func (c *scriptCall) eval(ctx context.Context, client doer, command any, text *string) (string, error) {
+	c.args[0], c.args[1] = command, text
+	cmd := redis.NewStringCmd(ctx, c.args...)
+	cmd.SetFirstKeyPos(head)
+	_, c.lent = client.(detached)
+	if err := client.Process(ctx, onceText{cmd}); err != nil {
+		return "", err
 	}
-	args = append(args, c.args...)
-	cmd := redis.NewCmd(ctx, args...)
-	cmd.SetFirstKeyPos(3)
-	if err := client.Process(ctx, once{cmd}); err != nil {
-		return nil, err
-	}
-	return cmd.Slice()
+	return cmd.Val(), nil
 }
 
 // fail records err, as what it means for a lock, in op.

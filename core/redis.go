@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -102,36 +103,114 @@ var lockSource string
 
 var lockScript = newScript(lockSource)
 
-// run calls the script once and reads the replies into ops.
+// run calls the script once and reads the replies into ops; lua/lock.lua says what goes where.
 func (b *redisBackend) run(ctx context.Context, ops []*Op) error {
-	c := newCall(lockScript, b.fenceKey(ops[0]), len(ops))
-	engine := ""
+	c := newCall(2*len(ops)+1, 4*len(ops)+6)
+	defer c.free()
+	c.key(b.fenceKey(ops[0]))
 	for _, op := range ops {
 		name := lockName(op.Key)
-		c.keys = append(c.keys, name, companionName("wait", name))
-		if op.Waiter != "" {
-			engine = op.Waiter
+		c.key(name)
+		if op.Action != Extend && (op.Action != Try || op.Waiter != "") {
+			c.key(companionName("wait", name))
 		}
 	}
-	c.args = append(c.args, engine, "PUBLISH", waiterMillis)
+	common := ops[0]
+	c.arg(engineOf(ops))
+	c.arg("PUBLISH")
+	c.arg(waiterMillis)
+	c.arg(millis(common))
+	c.arg(meta(common))
+	c.arg(actions(ops, common))
 	for _, op := range ops {
-		c.args = append(c.args, action(op), op.Owner, millis(op), max(1, op.Fences), meta(op))
+		c.arg(op.Owner)
+		if special(op, common) {
+			c.arg(millis(op))
+			c.arg(strconv.Itoa(max(1, op.Fences)))
+			c.arg(meta(op))
+		}
 	}
-	reply, err := c.send(ctx, b.client)
+	reply, err := c.send(ctx, b.client, lockScript)
 	if err != nil {
 		return err
 	}
-	if len(reply) != len(ops) {
-		return fmt.Errorf("%w: the script answered %d of %d operations", ErrUnavailable, len(reply), len(ops))
-	}
-	for i, op := range ops {
-		text, _ := reply[i].(string)
-		read(op, text)
+	answers := fields{reply}
+	for _, op := range ops {
+		answers.read(op)
 	}
 	return nil
 }
 
+// engineOf returns the engine that asks: a batch is one engine's.
+func engineOf(ops []*Op) string {
+	for _, op := range ops {
+		if op.Waiter != "" {
+			return op.Waiter
+		}
+	}
+	return ""
+}
+
 var waiterMillis = strconv.FormatInt(WaiterTTL.Milliseconds(), 10)
+
+// special tells whether op brings times and texts of its own.
+func special(op, common *Op) bool {
+	switch op.Action {
+	case Try:
+		return op.Fences > 1 || op.TTL != common.TTL || op.Label != common.Label || op.Note != "" || common.Note != ""
+	case Release:
+		return op.Keep > 0
+	case Extend:
+		return op.TTL != common.TTL
+	}
+	return op.Action == Refill
+}
+
+// actions returns the letters of ops.
+func actions(ops []*Op, common *Op) string {
+	if len(ops) == 1 {
+		return letters[letter(ops[0], common)]
+	}
+	text := make([]byte, len(ops))
+	for i, op := range ops {
+		text[i] = letter(op, common)
+	}
+	return string(text)
+}
+
+var letters = func() (texts [128]string) {
+	for i := range texts {
+		texts[i] = string(rune(i))
+	}
+	return texts
+}()
+
+func letter(op, common *Op) byte {
+	l := byte('l')
+	switch op.Action {
+	case Try:
+		l = 't'
+		if op.Waiter != "" {
+			l = 'w'
+		}
+		if op.Waiting {
+			l = 'v'
+		}
+	case Extend:
+		l = 'e'
+	case Refill:
+		l = 'f'
+	case Release:
+		l = 'r'
+		if op.Keep > 0 {
+			l = 'k'
+		}
+	}
+	if special(op, common) {
+		l -= 'a' - 'A'
+	}
+	return l
+}
 
 func (b *redisBackend) fenceKey(op *Op) string {
 	if b.cluster {
@@ -140,34 +219,27 @@ func (b *redisBackend) fenceKey(op *Op) string {
 	return reserved + "fence"
 }
 
-func action(op *Op) string {
-	switch op.Action {
-	case Try:
-		if op.Waiter != "" {
-			return "w"
-		}
-		return "t"
-	case Extend:
-		return "e"
-	case Refill:
-		return "f"
-	case Leave:
-		return "l"
-	default:
-		if op.Keep > 0 {
-			return "k"
-		}
-		return "r"
-	}
-}
-
 // millis is the time that goes with op, rounded up: a lock must not end in Redis before it ends here.
 func millis(op *Op) string {
 	d := op.TTL
 	if op.Keep > 0 {
 		d = op.Keep
 	}
-	return strconv.FormatInt((d + time.Millisecond - 1).Milliseconds(), 10)
+	ms := int64((d + time.Millisecond - 1) / time.Millisecond)
+	if text := commonMillis.Load(); text != nil && text.ms == ms {
+		return text.text
+	}
+	text := &millisText{ms, strconv.FormatInt(ms, 10)}
+	commonMillis.Store(text)
+	return text.text
+}
+
+// commonMillis is the text last used: most programs have one TTL.
+var commonMillis atomic.Pointer[millisText]
+
+type millisText struct {
+	ms   int64
+	text string
 }
 
 // meta is what stands in the lock for people and tracers: the label, and behind a NUL the note.
@@ -182,49 +254,48 @@ func meta(op *Op) string {
 	return label + "\x00" + op.Note
 }
 
-// read reads one reply; lua/lock.lua says what they look like.
-func read(op *Op, reply string) {
-	if reply == "" {
-		op.Err = fmt.Errorf("%w: the script's answer is empty", ErrUnavailable)
-		return
-	}
-	f := fields{reply[1:]}
-	switch reply[0] {
-	case 'G', 'O':
+// fields reads the answers of lua/lock.lua, one after the other.
+type fields struct{ text string }
+
+func (f *fields) read(op *Op) {
+	kind := f.next()
+	switch kind {
+	case "G", "O":
 		op.Verdict = OK
-		if reply[0] == 'G' {
+		if kind == "G" {
 			op.Verdict = Granted
 		}
 		op.Fence, op.Fenced, op.Outside = f.number(), int(f.number()), f.number() > 0
-	case 'R':
+	case "R":
 		op.Verdict = Refused
-		op.Left, op.HolderNote = time.Duration(f.number())*time.Millisecond, f.rest()
-	case 'C':
+		op.Left = time.Duration(f.number()) * time.Millisecond
+		op.HolderNote = f.take(int(f.number()))
+	case "C":
 		op.Verdict, op.Completed = Refused, true
 		op.Left = time.Duration(f.number()) * time.Millisecond
-	case 'A':
+	case "A":
 		op.Verdict = Absent
-	case 'F':
+	case "F":
 		op.Verdict = Foreign
-	case 'X':
-		op.Err = fmt.Errorf("%w: %q", ErrConflict, op.Key)
+	case "X":
+		op.Err, op.Unsent = fmt.Errorf("%w: %q", ErrConflict, op.Key), true
 	default:
 		op.Err = fmt.Errorf("%w: the script's answer is not understood", ErrUnavailable)
 	}
 }
 
-// fields reads ",a,b,…".
-type fields struct{ text string }
-
+// next takes a field and what ends it.
 func (f *fields) next() string {
-	text := strings.TrimPrefix(f.text, ",")
-	i := strings.IndexByte(text, ',')
-	if i < 0 {
-		f.text = ""
-		return text
+	for i := 0; i < len(f.text); i++ {
+		if c := f.text[i]; c == ',' || c == ';' {
+			field := f.text[:i]
+			f.text = f.text[i+1:]
+			return field
+		}
 	}
-	f.text = text[i:]
-	return text[:i]
+	field := f.text
+	f.text = ""
+	return field
 }
 
 func (f *fields) number() int64 {
@@ -232,7 +303,16 @@ func (f *fields) number() int64 {
 	return n
 }
 
-func (f *fields) rest() string { return strings.TrimPrefix(f.text, ",") }
+// take takes n bytes, whatever they are, and the end of the answer.
+func (f *fields) take(n int) string {
+	if n < 0 || n >= len(f.text) {
+		f.text = ""
+		return ""
+	}
+	text := f.text[:n]
+	f.text = f.text[n+1:]
+	return text
+}
 
 // Watch implements Watcher.
 func (b *redisBackend) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {

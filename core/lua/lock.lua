@@ -1,27 +1,33 @@
 -- Exclusive holds: a batch of operations, carried out in order.
 --
 -- KEYS  1          the fence counter that all locks of this batch share
---       2i, 2i+1   the lock of operation i, and its companion: the set of engines that wait for it, whose name is also
---                  the channel on which a release is told
+--       2 ..       for each operation the lock, and for those of W below its companion: the set of engines that wait for
+--                  it, whose name is also the channel on which a release is told
 -- ARGV  1          the engine that asks
 --       2          PUBLISH or SPUBLISH
 --       3          for how long a waiter counts, in ms
---       5i-1 ..    operation i: action, owner, ms, n, meta
--- Actions: t try, w try and wait, e extend, r release, k release but keep others out, f refill, l leave.
--- Reply one string, operations apart by ";", fields by ",":
+--       4, 5       ms and meta of the operations that bring none of their own
+--       6          the actions, one letter each; a capital brings its own ms, n and meta
+--       7 ..       for each operation: owner [, ms, n, meta]
+-- Actions: t try; e extend; and with a companion (W): w try and wait, v the same for an engine that may be among the
+--       waiters already, r release, k release but keep others out, f refill, l leave.
+-- Reply one string, the operations' answers one after the other, each ended by ";":
 --       G,fence,n,outside   granted, with the fences fence .. fence+n-1
---       R,ms,note           refused: the holder's TTL
+--       R,ms,length,note    refused: the holder's TTL
 --       C,ms                refused: completed
 --       O,fence,n,outside   done
 --       A absent, F held by another, X not a lock
 --
--- A lock is a string: owner ":" fence ":" seconds "." microseconds ":" meta, with a TTL. Fences are formatted, for Lua
--- turns large numbers into 1.7e+15.
+-- A lock is a string with a TTL: owner mark fence ":" seconds "." microseconds ":" meta. The owner is 32 hexadecimal
+-- digits; the mark is ":", or "*" once somebody waits for this holder, so that a release looks for waiters only then.
+-- Fences are formatted, for Lua turns large numbers into 1.7e+15.
 local call, pcall = redis.call, redis.pcall
-local engine, publish, waiting = ARGV[1], ARGV[2], ARGV[3]
+local sub, byte, format, find, match = string.sub, string.byte, string.format, string.find, string.match
+local engine = ARGV[1]
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local nowms = math.floor(now / 1000)
+local stamp = ':' .. clock[1] .. '.' .. clock[2] .. ':'
 local counter, spent
 
 -- The fences first .. first+n-1: above all before, and not ahead of the clock unless the counter is, so that a server
@@ -39,6 +45,15 @@ local function reserve(n)
     first = counter + 1
   end
   return first, n
+end
+
+-- Fences grow by key, so different keys of a batch may share one: it is reserved and formatted once, and anew after a
+-- release, for the key might be the same.
+local shared, fence, granted
+local function share()
+  shared = reserve(1)
+  fence = format('%.0f', shared)
+  granted = 'G,' .. fence .. ',1,0'
 end
 
 local function others(companion)
@@ -61,99 +76,131 @@ local function read(lock)
   return value
 end
 
-local function granted(fence, n, outside)
-  return 'G,' .. string.format('%.0f', fence) .. ',' .. n .. ',' .. outside
-end
-
 local function refuse(lock, companion, owner, waits)
   local value = read(lock)
-  if value and string.sub(value, 1, 32) == owner then
-    -- A replay finds itself.
-    return 'G,' .. string.match(value, '^%x+:(%d+):') .. ',1,0'
+  if value and sub(value, 1, 32) == owner then
+    return 'G,' .. match(value, '^%x+[:*](%d+):') .. ',1,0' -- a replay finds itself
   end
   local left = call('PTTL', lock)
   if left == -1 or (value == nil and call('TYPE', lock).ok ~= 'zset') then
     return 'X'
   end
-  if value and string.sub(value, 1, 10) == 'completed:' then
+  if value and sub(value, 1, 10) == 'completed:' then
     return 'C,' .. left
   end
+  local _, mark = find(value or '', '^%x+[:*]%d+:')
+  local ours = mark and find(value, '[:*]') == 33
   if waits then
+    if ours and byte(value, 33) ~= 42 then
+      call('SETRANGE', lock, 32, '*')
+    end
     call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
-    call('ZADD', companion, nowms + waiting, engine)
-    call('PEXPIRE', companion, waiting * 2)
+    call('ZADD', companion, nowms + ARGV[3], engine)
+    call('PEXPIRE', companion, ARGV[3] * 2)
   end
-  local note = ''
-  if value then
-    note = string.match(value, '%z(.*)$') or ''
-  end
-  return 'R,' .. left .. ',' .. note
+  local note = ours and match(value, '%z(.*)$') or ''
+  return 'R,' .. left .. ',' .. #note .. ',' .. note
 end
 
-local function try(lock, companion, owner, ttl, n, meta, waits)
-  local first
-  first, n = reserve(n)
-  local value = owner .. ':' .. string.format('%.0f', first) .. ':' .. clock[1] .. '.' .. clock[2] .. ':' .. meta
-  if not call('SET', lock, value, 'NX', 'PX', ttl) then
+local function try(lock, companion, owner, ms, n, meta, waits, registered)
+  local first, text, reply
+  if n == 1 then
+    if not shared then
+      share()
+    end
+    first, text, reply = shared, fence, granted
+  else
+    first, n = reserve(n)
+    text = format('%.0f', first)
+    reply = 'G,' .. text .. ',' .. n .. ',0'
+  end
+  if not call('SET', lock, owner .. ':' .. text .. stamp .. meta, 'NX', 'PX', ms) then
     return refuse(lock, companion, owner, waits)
   end
-  counter, spent = first + n - 1, true
-  local outside = 0
-  if waits then
-    call('ZREM', companion, engine)
-    outside = others(companion)
+  local last = first + n - 1
+  if last > counter then
+    counter = last
   end
-  return granted(first, n, outside)
+  spent = true
+  if n > 1 then
+    shared = nil
+  end
+  if registered then
+    call('ZREM', companion, engine)
+  end
+  return reply
 end
 
-local function release(lock, companion, keep, meta)
+local function release(lock, companion, value, keep, meta)
   if keep then
-    call('SET', lock, 'completed:' .. clock[1] .. '.' .. clock[2] .. ':' .. meta, 'PX', keep)
+    call('SET', lock, 'completed' .. stamp .. meta, 'PX', keep)
   else
     call('DEL', lock)
   end
-  local outside = others(companion)
-  if outside > 0 then
-    call(publish, companion, engine)
+  shared = nil
+  local outside = 0
+  if byte(value, 33) == 42 then
+    outside = others(companion)
+    if outside > 0 then
+      call(ARGV[2], companion, engine)
+    end
   end
   return 'O,0,0,' .. outside
 end
 
+local function refill(companion, value, n)
+  local first
+  first, n = reserve(n)
+  counter, spent, shared = first + n - 1, true, nil
+  local outside = byte(value, 33) == 42 and others(companion) or 0
+  return 'O,' .. format('%.0f', first) .. ',' .. n .. ',' .. outside
+end
+
 local replies = {}
-local i = 1
-for k = 2, #KEYS, 2 do
-  local lock, companion = KEYS[k], KEYS[k + 1]
-  local a = i * 5 - 1
-  local action, owner, ms, meta = ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 4]
-  local reply
-  if action == 't' or action == 'w' then
-    reply = try(lock, companion, owner, ms, tonumber(ARGV[a + 3]), meta, action == 'w')
-  elseif action == 'l' then
+local actions = ARGV[6]
+local k, a = 2, 7
+for i = 1, #actions do
+  local action = byte(actions, i)
+  local lock, owner, companion = KEYS[k], ARGV[a], nil
+  local ms, n, meta = ARGV[4], 1, ARGV[5]
+  k, a = k + 1, a + 1
+  if action < 97 then
+    ms, n, meta = ARGV[a], tonumber(ARGV[a + 1]), ARGV[a + 2]
+    action, a = action + 32, a + 3
+  end
+  if action ~= 116 and action ~= 101 then
+    companion = KEYS[k]
+    k = k + 1
+  end
+  if action == 116 then -- t
+    replies[i] = try(lock, nil, owner, ms, n, meta)
+  elseif action == 119 or action == 118 then -- w, v
+    replies[i] = try(lock, companion, owner, ms, n, meta, true, action == 118)
+  elseif action == 108 then -- l
     call('ZREM', companion, engine)
-    reply = 'O,0,0,0'
+    replies[i] = 'O,0,0,0'
   else
     local value = read(lock)
     if value == false then
-      reply = 'A'
-    elseif value == nil or string.sub(value, 1, 33) ~= owner .. ':' then
-      reply = 'F'
-    elseif action == 'e' then
+      replies[i] = 'A'
+    elseif value == nil or sub(value, 1, 32) ~= owner then
+      replies[i] = 'F'
+    elseif action == 114 then -- r
+      replies[i] = release(lock, companion, value)
+    elseif action == 101 then -- e
       if call('PTTL', lock) < tonumber(ms) then
         call('PEXPIRE', lock, ms)
       end
-      reply = 'O,0,0,0'
-    elseif action == 'f' then
-      local first, n = reserve(tonumber(ARGV[a + 3]))
-      counter, spent = first + n - 1, true
-      reply = 'O,' .. string.format('%.0f', first) .. ',' .. n .. ',' .. others(companion)
-    else
-      reply = release(lock, companion, action == 'k' and ms, meta)
+      replies[i] = 'O,0,0,0'
+    elseif action == 102 then -- f
+      replies[i] = refill(companion, value, n)
+    else -- k
+      replies[i] = release(lock, companion, value, ms, meta)
     end
   end
-  replies[i] = reply
-  i = i + 1
 end
 if spent then
-  call('SET', KEYS[1], string.format('%.0f', counter))
+  call('SET', KEYS[1], format('%.0f', counter))
 end
-return replies
+replies[#replies + 1] = ''
+return table.concat(replies, ';')
