@@ -30,7 +30,7 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 			op.Waiter, op.Waiting = a.locks.id, waiting
 		}
 		sent = time.Now()
-		if err = a.locks.trips.do(a.trip, op, limit); err != nil {
+		if err = a.locks.trips.do(a.trip, a.ctx, op, limit); err != nil {
 			return nil, sent, err
 		}
 		a.judge(op, sent)
@@ -127,17 +127,13 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 // free releases t in the backend, within the trip limit and whatever has become of ctx. It returns the answered
 // operation with the error that the holder is told.
 func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (*Op, error) {
-	ctx = context.WithoutCancel(ctx)
 	limit := time.Now().Add(tripLimit)
 	retried := false
 	for n := 1; ; n++ {
 		op := t.op(Release)
 		op.Keep = keep
-		if err := locks.trips.do(ctx, op, limit); err != nil {
-			op = t.op(Release)
-			op.Err = err
-		}
-		if op.Err != nil && n < maxTries && errors.Is(op.Err, ErrUnavailable) && backoff(ctx, n, limit) {
+		locks.trips.do(ctx, nil, op, limit)
+		if op.Err != nil && n < maxTries && errors.Is(op.Err, ErrUnavailable) && backoff(context.Background(), n, limit) {
 			retried = retried || !op.Unsent
 			continue
 		}
@@ -174,7 +170,7 @@ func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) err
 		t.gate.shard.Unlock()
 		op.TTL = ttl
 		sent := time.Now()
-		if err := locks.trips.do(ctx, op, limit); err != nil {
+		if err := locks.trips.do(ctx, ctx, op, limit); err != nil {
 			return fmt.Errorf("latchkit: extend %q: %w", l.key, err)
 		}
 		if ctx.Err() != nil && op.Err != nil {
@@ -204,7 +200,7 @@ func (locks *Locks) refillOp(t *tenure) *Op {
 
 func (locks *Locks) refill(t *tenure, op *Op) {
 	limit := sooner(t.deadline, time.Now().Add(tripLimit))
-	locks.trips.do(context.Background(), op, limit)
+	locks.trips.do(context.Background(), nil, op, limit)
 	now := time.Now()
 	shard := t.gate.shard
 	shard.Lock()

@@ -2,19 +2,10 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 )
-
-// tripLimit bounds a trip to the backend, retries included, whatever the caller's context and the client's settings
-// allow.
-const tripLimit = 2 * time.Second
-
-// ErrTripTimeout is the cause of a trip's context when the engine's own limit has ended it, and not its caller. A
-// Backend that tells failures of the store from impatient callers looks for it: context.Cause(ctx).
-var ErrTripTimeout = errors.New("latchkit: trip to the backend took too long")
 
 const (
 	// loneTrips is how many operations on one route travel alone, each in its caller's goroutine, before the rest
@@ -42,13 +33,14 @@ type route struct {
 
 // call is an operation among others.
 type call struct {
-	op    *Op
-	ctx   context.Context
-	limit time.Time
-	done  chan struct{}
-	// Guarded by the route: gone means that the caller has left and the operation belongs to the trip.
-	gone bool
+	op     *Op
+	values context.Context
+	limit  time.Time
+	done   chan struct{} // one slot; used again
+	gone   bool          // guarded by the route: the caller has left, and the operation belongs to the trip
 }
+
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
 
 func newTrips(b Backend, undo *undoer) *trips {
 	return &trips{backend: b, undo: undo, routes: make(map[string]*route)}
@@ -71,52 +63,58 @@ func (ts *trips) route(key string) *route {
 	return r
 }
 
-// do carries out op, at the latest by limit. nil: op is answered, with a verdict or an error of its own. Otherwise ctx
-// has ended first, and op must not be touched any more: it was withdrawn unsent, or whatever it takes is undone when
-// the trip comes back.
-func (ts *trips) do(ctx context.Context, op *Op, limit time.Time) error {
+// do carries out op, at the latest by limit, under the values of values. nil: op is answered, with a verdict or an error
+// of its own. Otherwise caller, which may be nil, has ended first, and op must not be touched any more: it was withdrawn
+// unsent, or whatever it takes is undone when the trip comes back.
+func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) error {
 	r := ts.route(op.Key)
 	r.mu.Lock()
 	if r.flying < loneTrips {
 		r.flying++
 		r.mu.Unlock()
-		return r.alone(ctx, op, limit)
+		return r.alone(values, caller, op, limit)
 	}
-	c := &call{op: op, ctx: ctx, limit: limit, done: make(chan struct{})}
+	c := calls.Get().(*call)
+	c.op, c.values, c.limit, c.gone = op, values, limit, false
 	r.waiting = append(r.waiting, c)
 	r.mu.Unlock()
+	var ended <-chan struct{}
+	if caller != nil {
+		ended = caller.Done()
+	}
 	select {
 	case <-c.done:
+		c.op, c.values = nil, nil
+		calls.Put(c)
 		return nil
-	case <-ctx.Done():
+	case <-ended:
 	}
-	return r.abandon(c)
+	return r.abandon(c, caller.Err())
 }
 
 // alone makes the trip for one operation in its caller's goroutine and under its context.
-func (r *route) alone(ctx context.Context, op *Op, limit time.Time) error {
-	trip, cancel := context.WithDeadlineCause(ctx, limit, ErrTripTimeout)
-	r.trips.backend.Do(trip, []*Op{op})
-	cancel()
+func (r *route) alone(values, caller context.Context, op *Op, limit time.Time) error {
+	one := [1]*Op{op}
+	r.trips.backend.Do(newTrip(values, caller, limit), one[:])
 	r.land()
-	if err := ctx.Err(); err != nil && op.Action == Try {
+	if caller != nil && op.Action == Try && caller.Err() != nil {
 		r.trips.undo.settle(op)
-		return err
+		return caller.Err()
 	}
 	return nil
 }
 
-// abandon withdraws a call whose caller has gone.
-func (r *route) abandon(c *call) error {
+// abandon withdraws a call whose caller has gone because of cause.
+func (r *route) abandon(c *call, cause error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
 	case <-c.done: // answered in the same moment
-		if c.op.Action == Try {
-			r.trips.undo.settle(c.op)
-			return c.ctx.Err()
+		if c.op.Action != Try {
+			return nil
 		}
-		return nil
+		r.trips.undo.settle(c.op)
+		return cause
 	default:
 	}
 	c.gone = true
@@ -126,7 +124,7 @@ func (r *route) abandon(c *call) error {
 			break
 		}
 	}
-	return c.ctx.Err()
+	return cause
 }
 
 // land is called when a trip comes back: those who gathered meanwhile go next.
@@ -161,9 +159,9 @@ func (r *route) gather(now time.Time) []*call {
 	batch := make([]*call, 0, n)
 	for _, c := range r.waiting[:n] {
 		if !now.Before(c.limit) {
-			c.op.Err = fmt.Errorf("%w: not sent within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)
+			c.op.Err = fmt.Errorf("%w: not sent within %v: %w", ErrUnavailable, tripLimit, errTripTimeout)
 			c.op.Unsent = true
-			close(c.done)
+			c.done <- struct{}{}
 			continue
 		}
 		batch = append(batch, c)
@@ -180,26 +178,25 @@ func (r *route) gather(now time.Time) []*call {
 // together makes one trip for a batch. No single caller's context governs it; a batch of one has its caller's values,
 // so that its spans have a parent.
 func (r *route) together(batch []*call) {
-	ops := make([]*Op, len(batch))
+	ops := make([]*Op, 0, len(batch))
 	limit := batch[0].limit
-	for i, c := range batch {
-		ops[i] = c.op
+	for _, c := range batch {
+		ops = append(ops, c.op)
 		if c.limit.After(limit) {
 			limit = c.limit
 		}
 	}
-	base := context.Background()
+	values := context.Background()
 	if len(batch) == 1 {
-		base = context.WithoutCancel(batch[0].ctx)
+		values = batch[0].values
 	}
-	ctx, cancel := context.WithDeadlineCause(base, limit, ErrTripTimeout)
-	r.trips.backend.Do(ctx, ops)
-	cancel()
+	r.trips.backend.Do(newTrip(values, nil, limit), ops)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range batch {
-		close(c.done)
-		if c.gone && c.op.Action == Try {
+		if !c.gone {
+			c.done <- struct{}{}
+		} else if c.op.Action == Try {
 			r.trips.undo.settle(c.op)
 		}
 	}

@@ -174,9 +174,7 @@ func (locks *Locks) carry(ops []*Op, limit time.Duration) {
 	var wg sync.WaitGroup
 	for _, batch := range routes {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(context.Background(), limit, ErrTripTimeout)
-			defer cancel()
-			locks.backend.Do(ctx, batch)
+			locks.backend.Do(newTrip(context.Background(), nil, time.Now().Add(limit)), batch)
 		})
 	}
 	wg.Wait()

@@ -195,10 +195,8 @@ func (w *watchdog) renewBatch(batch []*tenure) {
 	if len(ops) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), limit, ErrTripTimeout)
-	defer cancel()
 	sent := time.Now()
-	w.locks.backend.Do(ctx, ops)
+	w.locks.backend.Do(newTrip(context.Background(), nil, sent.Add(limit)), ops)
 	took := time.Since(sent)
 	for i, t := range live {
 		w.settle(t, ops[i], sent, took)

@@ -1,0 +1,105 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// tripLimit bounds a trip to the backend, retries included, whatever the caller's context and the client's settings
+// allow.
+const tripLimit = 2 * time.Second
+
+// tripContext is the context of one trip: the values of a caller, and a deadline that is the earlier one of the engine's
+// limit and the caller's own. A caller's bare cancel does not end it: a socket that is read cannot be cancelled, and
+// what became of the command is known sooner from the reply.
+//
+// The deadline bounds the socket. Done, which stands for what is waited for beside it (a place in the pool, a dial), may
+// close up to tripGrain later, so that one timer serves all trips of that time.
+type tripContext struct {
+	context.Context                 // for its values
+	caller          context.Context // nil: none whose end matters
+	deadline        time.Time
+	done            <-chan struct{}
+}
+
+const tripGrain = 128 * time.Millisecond
+
+// newTrip returns the context of a trip until limit that has the values of values, for caller, which may be nil.
+func newTrip(values, caller context.Context, limit time.Time) *tripContext {
+	c := &tripContext{Context: values, caller: caller, deadline: limit}
+	if caller != nil {
+		if d, ok := caller.Deadline(); ok && d.Before(limit) {
+			c.deadline, c.done = d, caller.Done()
+			return c
+		}
+	}
+	c.done = alarms.at(limit)
+	return c
+}
+
+func (c *tripContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *tripContext) Done() <-chan struct{}       { return c.done }
+
+func (c *tripContext) Err() error {
+	select {
+	case <-c.done:
+		if c.caller != nil && c.caller.Err() != nil {
+			return c.caller.Err()
+		}
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func (c *tripContext) Value(key any) any {
+	if key == (tripKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+type tripKey struct{}
+
+// CallerEnded is for a Backend that tells a store that fails from a caller that is impatient. It returns why the caller
+// of the trip under ctx has ended, and nil when it has not: what ended the trip then is the engine's own limit.
+func CallerEnded(ctx context.Context) error {
+	c, ok := ctx.Value(tripKey{}).(*tripContext)
+	if !ok || c.caller == nil {
+		return nil
+	}
+	if err := c.caller.Err(); err != nil {
+		return err
+	}
+	// The socket's timer may have fired a moment before the context's own.
+	if d, ok := c.caller.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// errTripTimeout is what an operation says that was not sent in time.
+var errTripTimeout = errors.New("latchkit: trip to the backend took too long")
+
+// alarms hands out channels that close at a time, shared by all who ask for about the same one.
+var alarms alarmClock
+
+type alarmClock struct {
+	mu   sync.Mutex
+	tick int64
+	done chan struct{}
+}
+
+func (a *alarmClock) at(t time.Time) <-chan struct{} {
+	tick := t.UnixNano()/int64(tripGrain) + 1
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tick != tick {
+		done := make(chan struct{})
+		a.tick, a.done = tick, done
+		time.AfterFunc(time.Until(time.Unix(0, tick*int64(tripGrain))), func() { close(done) })
+	}
+	return a.done
+}
