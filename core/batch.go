@@ -159,7 +159,7 @@ func (r *route) gather(now time.Time) []*call {
 	batch := make([]*call, 0, n)
 	for _, c := range r.waiting[:n] {
 		if !now.Before(c.limit) {
-			c.op.Err = fmt.Errorf("%w: not sent within %v: %w", ErrUnavailable, tripLimit, errTripTimeout)
+			c.op.Err = fmt.Errorf("%w: not sent within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)
 			c.op.Unsent = true
 			c.done <- struct{}{}
 			continue

@@ -63,11 +63,21 @@ func (c *tripContext) Value(key any) any {
 
 type tripKey struct{}
 
+// ErrTripTimeout is the cause with which a context that was made outside the engine ends by a limit like the engine's:
+// context.WithTimeoutCause(ctx, d, ErrTripTimeout) for a trip that no caller waits for.
+var ErrTripTimeout = errors.New("latchkit: trip to the backend took too long")
+
 // CallerEnded is for a Backend that tells a store that fails from a caller that is impatient. It returns why the caller
 // of the trip under ctx has ended, and nil when it has not: what ended the trip then is the engine's own limit.
 func CallerEnded(ctx context.Context) error {
 	c, ok := ctx.Value(tripKey{}).(*tripContext)
-	if !ok || c.caller == nil {
+	if !ok {
+		if context.Cause(ctx) == ErrTripTimeout {
+			return nil
+		}
+		return ctx.Err()
+	}
+	if c.caller == nil {
 		return nil
 	}
 	if err := c.caller.Err(); err != nil {
@@ -79,9 +89,6 @@ func CallerEnded(ctx context.Context) error {
 	}
 	return nil
 }
-
-// errTripTimeout is what an operation says that was not sent in time.
-var errTripTimeout = errors.New("latchkit: trip to the backend took too long")
 
 // alarms hands out channels that close at a time, shared by all who ask for about the same one.
 var alarms alarmClock

@@ -27,7 +27,7 @@ func (a *acquisition) subscribe(g *gate) *watch {
 		if !a.until.IsZero() {
 			limit = sooner(limit, a.until)
 		}
-		ctx, cancel := context.WithDeadlineCause(a.trip, limit, errTripTimeout)
+		ctx, cancel := context.WithDeadlineCause(a.trip, limit, ErrTripTimeout)
 		stop, err := watcher.Watch(ctx, a.want.Key, func(by string) {
 			if by == a.locks.id {
 				return // our own release: its next is told by the gate, and others go first

@@ -114,4 +114,4 @@ func cutShort(ctx context.Context) bool {
 }
 
 // ownLimit tells whether the engine's limit for a trip has ended ctx.
-func ownLimit(ctx context.Context) bool { return context.Cause(ctx) == core.ErrTripTimeout }
+func ownLimit(ctx context.Context) bool { return core.CallerEnded(ctx) == nil }
