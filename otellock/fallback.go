@@ -56,28 +56,36 @@ func (t *Tracer) newBreaker(id nodeID) *breaker {
 	for _, change := range breakerTransitions {
 		b.transitions[change] = newCounter(base, attrFrom.String(change[0]), attrTo.String(change[1]))
 	}
+	for _, reason := range grantReasons {
+		t.grant(id.backend, reason)
+	}
 	return b
 }
 
 // grantID names why a backend's fallback granted.
 type grantID struct{ backend, reason string }
 
+// grantReasons are there as 0 from the first word of a backend's breaker.
+var grantReasons = []string{"open", "half-open", other}
+
 // degraded counts a lock that was granted without the backend.
 func (t *Tracer) degraded(backend, reason string) {
 	if reason == "" {
 		reason = other
 	}
-	build := func(reason string) func() *counter {
-		return func() *counter {
-			return newCounter(t.metricAttributes,
-				attrBackend.String(text(backend, maxClass)), attrReason.String(text(reason, maxClass)))
-		}
-	}
-	c, ok := t.grants.load(grantID{backend, reason}, build(reason))
+	t.grant(backend, reason).add(1)
+}
+
+// grant returns the series of backend and reason, or that of the rest when there are too many.
+func (t *Tracer) grant(backend, reason string) *counter {
+	c, ok := t.grants.load(grantID{backend, reason}, func() *counter {
+		return newCounter(t.metricAttributes,
+			attrBackend.String(text(backend, maxClass)), attrReason.String(text(reason, maxClass)))
+	})
 	if !ok {
-		c = t.otherGrants
+		return t.otherGrants
 	}
-	c.add(1)
+	return c
 }
 
 func (t *Tracer) collectFallback(o metric.Observer) {

@@ -283,6 +283,9 @@ func TestBreaker(t *testing.T) {
 	if n, points := l.sum("latchkit.breaker.transitions", attrNode.String("a:1")); n != 0 || points != 4 {
 		t.Errorf("%d transitions in %d series at the start", n, points)
 	}
+	if n, points := l.sum("latchkit.fallback.grants", attrBackend.String("redis")); n != 0 || points != len(grantReasons) {
+		t.Errorf("%d grants in %d series at the start", n, points)
+	}
 	event.From, event.To = "closed", "open"
 	l.Breaker(event)
 	states("open")

@@ -122,6 +122,8 @@ func TestOTLP(t *testing.T) {
 		t.Fatal(err)
 	}
 	exported := append(r.raw.Bytes(), metrics...)
+	owners.mu.Lock()
+	defer owners.mu.Unlock()
 	if len(owners.owners) < 3 || !bytes.Contains(exported, []byte("lock.acquire")) || !bytes.Contains(metrics, []byte(unnamed)) {
 		t.Fatalf("%d owners, %d bytes exported: the search would prove nothing", len(owners.owners), len(exported))
 	}
