@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -19,6 +20,22 @@ import (
 // doer is what the backends need of a client.
 type doer interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// server is one Redis server as the backends see it.
+type server struct {
+	name   string // its address where there are several, else ""
+	client doer
+	// whole is the client with everything that a *redis.Client can do, under the same rules; nil when the given client
+	// is of another kind.
+	whole *redis.Client
+	// subscribe returns a pub/sub connection, not dialled yet.
+	subscribe func(ctx context.Context) *redis.PubSub
+
+	// Guarded by the hub: sessions that broke in a row, until when none is opened, and why the server refuses any.
+	breaks  int
+	notTill time.Time
+	refusal error
 }
 
 // isNil also sees a nil pointer inside the interface.
@@ -30,17 +47,20 @@ func isNil(rdb redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// obedient returns the client's connections under our rules: a context's deadline bounds the socket, and a read takes
-// no longer than a trip. A *redis.Client gives a clone that shares the pool, which is never closed; other clients
-// cannot, so their trips run in a goroutine that is left behind when the context ends first.
-func obedient(rdb redis.UniversalClient) doer {
+// serverOf puts a client's connections under our rules: a context's deadline bounds the socket, a read takes no longer
+// than a trip, and nothing is sent twice. A *redis.Client gives a clone that shares the pool and is never closed; other
+// clients cannot, so their trips run in a goroutine that is left behind when the context ends first.
+func serverOf(name string, rdb redis.UniversalClient) *server {
 	c, ok := rdb.(*redis.Client)
 	if !ok {
-		return detached{rdb}
+		return &server{name: name, client: detached{rdb},
+			subscribe: func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) }}
 	}
 	clone := c.WithTimeout(tripLimit)
 	clone.Options().ContextTimeoutEnabled = true
-	return clone
+	clone.Options().MaxRetries = 0
+	return &server{name: name, client: clone, whole: clone,
+		subscribe: func(ctx context.Context) *redis.PubSub { return clone.Subscribe(ctx) }}
 }
 
 type detached struct{ rdb redis.UniversalClient }

@@ -21,8 +21,9 @@ func Redis(rdb redis.UniversalClient) Backend {
 		return b
 	}
 	_, b.cluster = rdb.(*redis.ClusterClient)
-	b.client = obedient(rdb)
-	b.hub = newHub(rdb)
+	s := serverOf("", rdb)
+	b.client = s.client
+	b.hub = newHub(func(string) *server { return s })
 	return b
 }
 
