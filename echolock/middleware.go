@@ -127,10 +127,16 @@ func (m *middleware) watch(c echo.Context, next echo.HandlerFunc) (success bool,
 	}
 }
 
+// refuse answers the request. A handler of the user's that neither answers nor returns an error must not end as an empty
+// 200, nor one that hands the refusal back as a 500.
 func (m *middleware) refuse(c echo.Context, v *admit.Verdict) error {
 	refusal := httplock.RefusalOf(c.Request().Context(), v)
-	if m.onError != nil {
-		return m.onError(c, refusal)
+	if m.onError == nil {
+		return httpError(c, refusal)
 	}
-	return httpError(c, refusal)
+	err := m.onError(c, refusal)
+	if err == error(refusal) || err == nil && !c.Response().Committed {
+		return httpError(c, refusal)
+	}
+	return err
 }

@@ -74,7 +74,7 @@ func WithAllowDegraded(allow bool) Option {
 }
 
 // WithErrorHandler has fn answer the requests that are turned away, or return what is to be returned for them; err is a
-// *httplock.Refusal.
+// *httplock.Refusal. Returned as it is, or with neither an answer nor an error, it gets the usual answer.
 func WithErrorHandler(fn func(c echo.Context, err error) error) Option {
 	web.RequireFunc("WithErrorHandler", fn)
 	return func(m *middleware) { m.onError = fn }

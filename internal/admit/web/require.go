@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strconv"
 	"time"
+
+	"github.com/latchkit/latchkit/core"
 )
 
 // The checks of what no deployment could mean. They panic where the middleware is made, as a router does over a bad
@@ -24,10 +26,10 @@ func RequireFunc(where string, fn any) {
 	}
 }
 
-// RequireDuration wants a duration that is not negative.
+// RequireDuration wants a duration of 0 to core.MaxTTL, the longest that a key can be kept.
 func RequireDuration(where string, d time.Duration) {
-	if d < 0 {
-		panic(fmt.Sprintf("latchkit: %s(%v): allowed is 0 or more", where, d))
+	if d < 0 || d > core.MaxTTL {
+		panic(fmt.Sprintf("latchkit: %s(%v): allowed is 0 to %v", where, d, core.MaxTTL))
 	}
 }
 
