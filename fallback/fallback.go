@@ -98,7 +98,7 @@ func (b *Backend) Do(ctx context.Context, ops []*core.Op) {
 		n.serve(ctx, ops)
 		return
 	}
-	n.standIn(ctx, ops, true)
+	n.standIn(ops, true)
 }
 
 // Close ends what runs in the background and closes the backend behind the fallback, if it can be closed. The Backend

@@ -169,7 +169,7 @@ func (n *node) probe(ctx context.Context) {
 		trip, cancel := context.WithTimeoutCause(ctx, probeLimit, core.ErrTripTimeout)
 		var sample error
 		err = n.ask(trip)
-		switch n.outcome(err, err != nil && cutShort(trip)) {
+		switch n.outcome(err, core.CallerEnded(trip) != nil) {
 		case failed:
 			sample = err
 			n.lastFailure.Store(&err)

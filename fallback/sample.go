@@ -18,7 +18,7 @@ func (n *node) judge(ctx context.Context, ops []*core.Op) (sample error, unserve
 	cut, tries, failedTry, answered := false, false, false, false
 	for _, op := range ops {
 		if op.Err != nil {
-			cut = cutShort(ctx)
+			cut = core.CallerEnded(ctx) != nil
 			break
 		}
 	}
@@ -94,24 +94,3 @@ func quarantined(err error) bool {
 	var q interface{ RetryAfter() time.Duration }
 	return errors.As(err, &q)
 }
-
-// cutShort tells whether ctx was ended by a caller and not by the engine's own limit.
-//
-// The socket has the context's deadline and may report it first, so an error right before the deadline waits for it.
-func cutShort(ctx context.Context) bool {
-	const slack = 10 * time.Millisecond
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil {
-		if left := time.Until(deadline); left < slack {
-			t := time.NewTimer(left + slack)
-			defer t.Stop()
-			select {
-			case <-ctx.Done():
-			case <-t.C:
-			}
-		}
-	}
-	return ctx.Err() != nil && !ownLimit(ctx)
-}
-
-// ownLimit tells whether the engine's limit for a trip has ended ctx.
-func ownLimit(ctx context.Context) bool { return core.CallerEnded(ctx) == nil }

@@ -67,7 +67,7 @@ func (n *node) trip(ctx context.Context, ops []*core.Op) {
 	}
 	unserved, sent := n.send(ctx, ops)
 	if !sent {
-		n.standIn(ctx, ops, true)
+		n.standIn(ops, true)
 		return
 	}
 	for _, op := range ops {
@@ -76,7 +76,7 @@ func (n *node) trip(ctx context.Context, ops []*core.Op) {
 		}
 	}
 	if len(unserved) > 0 && !n.closed() {
-		n.standIn(ctx, unserved, false)
+		n.standIn(unserved, false)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // standIn carries out ops in this process, in place of a backend that is away. unsent: they have not been sent there;
 // else each has the error of its trip.
-func (n *node) standIn(ctx context.Context, ops []*core.Op, unsent bool) {
+func (n *node) standIn(ops []*core.Op, unsent bool) {
 	n.wakeProbe()
 	var farewells []*core.Op
 	for _, op := range ops {
@@ -35,7 +35,7 @@ func (n *node) standIn(ctx context.Context, ops []*core.Op, unsent bool) {
 		}
 	}
 	if len(farewells) > 0 {
-		n.farewell(ctx, farewells)
+		n.farewell(farewells)
 	}
 }
 
@@ -164,7 +164,7 @@ const (
 // farewell takes releases to the backend although the breaker is open. Whoever waits for it holds up the node's other
 // operations, so it takes a moment at most, and once the backend has not answered nobody tries again until the breaker
 // has moved. The engine then comes back with them until they are answered or the TTL has passed.
-func (n *node) farewell(ctx context.Context, ops []*core.Op) {
+func (n *node) farewell(ops []*core.Op) {
 	if n.deaf.Load() {
 		for _, op := range ops {
 			n.refuse(op, "")
@@ -198,7 +198,6 @@ func (n *node) farewell(ctx context.Context, ops []*core.Op) {
 		return
 	case <-limit.C:
 		n.deaf.Store(true)
-	case <-ctx.Done():
 	}
 	for _, op := range ops {
 		n.refuse(op, fmt.Sprintf("no answer to a release within %v", patience))

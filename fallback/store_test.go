@@ -115,10 +115,17 @@ func lost(context.Context, *core.Op) error {
 	return fmt.Errorf("%w: EOF", core.ErrUnavailable)
 }
 
-// hung: no reply comes until the trip's context ends.
+// hung: no reply comes until the trip's deadline, or its caller has ended.
 func hung(ctx context.Context, _ *core.Op) error {
-	<-ctx.Done()
-	return fmt.Errorf("%w: %w", core.ErrUnavailable, ctx.Err())
+	deadline, _ := ctx.Deadline()
+	for time.Now().Before(deadline) {
+		if err := core.CallerEnded(ctx); err != nil {
+			return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+		}
+		time.Sleep(min(time.Millisecond, time.Until(deadline)))
+	}
+	time.Sleep(time.Microsecond) // the context's own timer
+	return fmt.Errorf("%w: i/o timeout", core.ErrUnavailable)
 }
 
 func denied(context.Context, *core.Op) error {
