@@ -4,78 +4,25 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/internal/otlptest"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 )
 
-// receiver is a collector of traces as a backend has one.
-type receiver struct {
-	collector.UnimplementedTraceServiceServer
-	mu    sync.Mutex
-	raw   bytes.Buffer // every byte that was exported
-	spans []*tracepb.Span
-	scope []string
-}
-
-func (r *receiver) Export(_ context.Context, req *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	raw, err := proto.Marshal(req)
-	if err != nil {
-		return nil, err
-	}
-	r.raw.Write(raw)
-	for _, resource := range req.ResourceSpans {
-		for _, scope := range resource.ScopeSpans {
-			for _, s := range scope.Spans {
-				r.spans, r.scope = append(r.spans, s), append(r.scope, scope.Scope.GetName())
-			}
-		}
-	}
-	return &collector.ExportTraceServiceResponse{}, nil
-}
-
-// serve returns a receiver and a provider that exports to it over OTLP and gRPC.
-func serve(t *testing.T) (*receiver, *sdktrace.TracerProvider) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, server := &receiver{}, grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, r)
-	go server.Serve(listener)
-	t.Cleanup(server.Stop)
-	exporter, err := otlptracegrpc.New(context.Background(),
-		otlptracegrpc.WithEndpoint(listener.Addr().String()), otlptracegrpc.WithInsecure())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
-}
-
-// named returns the exported spans of that name.
-func (r *receiver) named(name string) (found []*tracepb.Span) {
-	for _, s := range r.spans {
-		if s.Name == name {
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
 func TestOTLP(t *testing.T) {
-	r, tp := serve(t)
+	r := otlptest.Start(t)
+	exporter, err := otlptracegrpc.New(context.Background(), otlptracegrpc.WithEndpoint(r.Addr), otlptracegrpc.WithInsecure())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
 	l := &lab{t: t, reader: sdkmetric.NewManualReader()}
 	tracer := New(WithTracerProvider(tp), WithHolderLink(),
 		WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(l.reader))))
@@ -114,14 +61,12 @@ func TestOTLP(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.checkTree(t)
+	checkTree(t, r)
 	metrics, err := json.Marshal(l.collect())
 	if err != nil {
 		t.Fatal(err)
 	}
-	exported := append(r.raw.Bytes(), metrics...)
+	exported := append(r.Raw(), metrics...)
 	owners.mu.Lock()
 	defer owners.mu.Unlock()
 	if len(owners.owners) < 3 || !bytes.Contains(exported, []byte("lock.acquire")) || !bytes.Contains(metrics, []byte(unnamed)) {
@@ -138,15 +83,15 @@ func TestOTLP(t *testing.T) {
 }
 
 // checkTree looks at what the backend was given: the request's trace, and the failed renewals beside it.
-func (r *receiver) checkTree(t *testing.T) {
+func checkTree(t *testing.T, r *otlptest.Receiver) {
 	t.Helper()
-	requests, acquires, releases, renewals := r.named("request"), r.named("lock.acquire"), r.named("lock.release"), r.named("lock.renew")
+	requests, acquires, releases, renewals := r.Spans("request"), r.Spans("lock.acquire"), r.Spans("lock.release"), r.Spans("lock.renew")
 	if len(requests) != 1 || len(acquires) != 5 || len(releases) < 2 || len(renewals) == 0 {
 		t.Fatalf("%d requests, %d acquires, %d releases, %d renewals", len(requests), len(acquires), len(releases), len(renewals))
 	}
-	byID := make(map[string]*tracepb.Span)
+	byID := make(map[string]bool)
 	for _, a := range acquires {
-		byID[string(a.SpanId)] = a
+		byID[string(a.SpanId)] = true
 	}
 	for _, s := range append(acquires, releases...) {
 		if !bytes.Equal(s.ParentSpanId, requests[0].SpanId) || !bytes.Equal(s.TraceId, requests[0].TraceId) {
@@ -157,7 +102,7 @@ func (r *receiver) checkTree(t *testing.T) {
 		}
 	}
 	for _, s := range append(releases, renewals...) {
-		if len(s.Links) != 1 || byID[string(s.Links[0].SpanId)] == nil {
+		if len(s.Links) != 1 || !byID[string(s.Links[0].SpanId)] {
 			t.Errorf("%s is not linked to an acquire", s.Name)
 		}
 	}
@@ -166,9 +111,9 @@ func (r *receiver) checkTree(t *testing.T) {
 			t.Errorf("lock.renew: parent %x, status %v", s.ParentSpanId, s.Status)
 		}
 	}
-	for i, s := range r.spans {
-		if s.Name != "request" && r.scope[i] != ScopeName {
-			t.Errorf("%s: scope %q", s.Name, r.scope[i])
+	for _, s := range r.Spans("") {
+		if s.Name != "request" && s.Scope != ScopeName {
+			t.Errorf("%s: scope %q", s.Name, s.Scope)
 		}
 	}
 }
