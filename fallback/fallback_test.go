@@ -190,15 +190,19 @@ func (b *breakerTracer) got() []string {
 	return slices.Clone(b.events)
 }
 
-func (*breakerTracer) AcquireStart(ctx context.Context, _ core.AcquireStart) context.Context { return ctx }
-func (*breakerTracer) AcquireEnd(context.Context, core.AcquireEnd) any                       { return nil }
-func (*breakerTracer) WaitStart(context.Context, string)                                     {}
-func (*breakerTracer) WaitEnd(context.Context, string)                                       {}
-func (*breakerTracer) HoldStart(core.HoldStart)                                              {}
-func (*breakerTracer) HoldEnd(core.HoldEnd)                                                  {}
-func (*breakerTracer) ReleaseStart(ctx context.Context, _ core.ReleaseStart) context.Context { return ctx }
-func (*breakerTracer) ReleaseEnd(context.Context, core.ReleaseEnd)                           {}
-func (*breakerTracer) Renewed(core.Renewal)                                                  {}
+func (*breakerTracer) AcquireStart(ctx context.Context, _ core.AcquireStart) context.Context {
+	return ctx
+}
+func (*breakerTracer) AcquireEnd(context.Context, core.AcquireEnd) any { return nil }
+func (*breakerTracer) WaitStart(context.Context, string)               {}
+func (*breakerTracer) WaitEnd(context.Context, string)                 {}
+func (*breakerTracer) HoldStart(core.HoldStart)                        {}
+func (*breakerTracer) HoldEnd(core.HoldEnd)                            {}
+func (*breakerTracer) ReleaseStart(ctx context.Context, _ core.ReleaseStart) context.Context {
+	return ctx
+}
+func (*breakerTracer) ReleaseEnd(context.Context, core.ReleaseEnd) {}
+func (*breakerTracer) Renewed(core.Renewal)                        {}
 
 func TestF6TheReleaseOfAStoredLeaseGoesToTheStore(t *testing.T) {
 	t.Run("reachable", func(t *testing.T) {

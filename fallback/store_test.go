@@ -18,7 +18,7 @@ type store struct {
 	core.Backend
 	mu    sync.Mutex
 	fault func(ctx context.Context, op *core.Op) error // nil: none. It returns the error of an op, nil to serve it.
-	late  bool                                          // operations are carried out, and their replies lost
+	late  bool                                         // operations are carried out, and their replies lost
 	trips int
 	ops   int
 	seen  []core.Op // the requests, in order
