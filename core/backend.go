@@ -93,6 +93,9 @@ type Hold struct {
 	TTL   time.Duration
 	Label string // who holds it, for people; no secret
 	Note  string // what the Tracer leaves beside the lock for those who are kept out; often empty
+	// Replicas is how many replicas must have a grant before it is one, and ReplicaTimeout how long they may take. 0: none.
+	Replicas       int
+	ReplicaTimeout time.Duration
 }
 
 // Action is what an Op does.

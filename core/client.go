@@ -97,6 +97,7 @@ func newScript(source string) *script {
 
 // scriptCall is one call of a script. Calls are used again: a lock's trip should cost no more than the bare commands.
 type scriptCall struct {
+	script  *script
 	texts   []string // what args points to, so that no string is boxed
 	args    []any
 	keys    int
@@ -114,9 +115,10 @@ var (
 	eval    any = "eval"
 )
 
-// newCall returns a call with room for so many keys and arguments.
-func newCall(keys, args int) *scriptCall {
+// newCall returns a call of s with room for so many keys and arguments.
+func newCall(s *script, keys, args int) *scriptCall {
 	c := callPool.Get().(*scriptCall)
+	c.script = s
 	c.texts, c.args, c.keys = slices.Grow(c.texts[:0], keys+args), slices.Grow(c.args[:0], head+keys+args), 0
 	c.args = c.args[:head]
 	return c
@@ -144,28 +146,37 @@ func (c *scriptCall) arg(text string) {
 	c.args = append(c.args, &c.texts[len(c.texts)-1])
 }
 
-// send calls s by its hash, and with its text where the server does not know it: it did nothing then, so this is no
-// retry.
-func (c *scriptCall) send(ctx context.Context, client doer, s *script) (string, error) {
-	c.numKeys = strconv.Itoa(c.keys)
-	c.args[2] = &c.numKeys
-	reply, err := c.eval(ctx, client, evalsha, &s.sha)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = c.eval(ctx, client, eval, &s.source)
-	}
-	return reply, err
-}
-
-func (c *scriptCall) eval(ctx context.Context, client doer, command any, text *string) (string, error) {
-	c.args[0], c.args[1] = command, text
-	cmd := redis.NewStringCmd(ctx, c.args...)
-	cmd.SetFirstKeyPos(head)
+// send calls the script by its hash, and with its text where the server does not know it: it did nothing then, so this
+// is no retry.
+func (c *scriptCall) send(ctx context.Context, client doer) (string, error) {
 	_, c.lent = client.(detached)
-	if err := client.Process(ctx, onceText{cmd}); err != nil {
+	cmd := c.command(ctx)
+	err := client.Process(ctx, onceText{cmd})
+	if err != nil && unknownScript(err) {
+		c.args[0], c.args[1] = eval, &c.script.source
+		cmd = c.stringCmd(ctx)
+		err = client.Process(ctx, onceText{cmd})
+	}
+	if err != nil {
 		return "", err
 	}
 	return cmd.Val(), nil
 }
+
+// command returns the command that calls the script by its hash.
+func (c *scriptCall) command(ctx context.Context) *redis.StringCmd {
+	c.numKeys = strconv.Itoa(c.keys)
+	c.args[0], c.args[1], c.args[2] = evalsha, &c.script.sha, &c.numKeys
+	return c.stringCmd(ctx)
+}
+
+func (c *scriptCall) stringCmd(ctx context.Context) *redis.StringCmd {
+	cmd := redis.NewStringCmd(ctx, c.args...)
+	cmd.SetFirstKeyPos(head)
+	return cmd
+}
+
+func unknownScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // fail records err, as what it means for a lock, in op.
 func fail(op *Op, err error) {

@@ -508,8 +508,7 @@ func (s *session) refused(err error) {
 	case strings.HasPrefix(text, "MOVED "):
 		// Those of that slot, which do not stand yet, are elsewhere.
 		s.hub.strayed(err)
-		var slot int
-		fmt.Sscanf(text, "MOVED %d", &slot)
+		slot := movedSlot(err)
 		s.hub.mu.Lock()
 		for t := range s.topics {
 			if !t.stands && slotOf(t.name) == slot {

@@ -48,6 +48,9 @@ func (*local) Supports(h Hold) error {
 	if h.Fair {
 		return fmt.Errorf("%w: WithFair: the backend \"local\" serves its one process in order of arrival anyway", ErrInvalidOption)
 	}
+	if h.Replicas > 0 {
+		return fmt.Errorf("%w: WithReplicas: the backend \"local\" has none", ErrInvalidOption)
+	}
 	return nil
 }
 

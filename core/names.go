@@ -50,6 +50,9 @@ func companionName(what, name string) string {
 	return reserved + what + ":{" + name + "}"
 }
 
+// fenceName returns the name of the fence counter of a Cluster's slot.
+func fenceName(slot int) string { return reserved + "fence:{" + slotTag(slot) + "}" }
+
 // hashTag returns the part of name that decides its slot, and whether that is a tag of its own: what stands between the
 // first "{" and the first "}" behind it, unless that is empty.
 // Source: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags

@@ -22,6 +22,9 @@ const (
 	maxLimit = 1 << 20
 	maxLabel = 128
 	maxNote  = 128
+
+	maxReplicas       = 64
+	maxReplicaTimeout = time.Second
 )
 
 // Option sets how Acquire behaves. Options given to New are the defaults of every Acquire.
@@ -38,7 +41,10 @@ type settings struct {
 	limit   int
 	fair    bool
 	tracer  Tracer
-	err     error // the first option out of range
+	// replicas must have a grant within replicaTimeout.
+	replicas       int
+	replicaTimeout time.Duration
+	err            error // the first option out of range
 }
 
 func defaults() settings {
@@ -136,6 +142,23 @@ func WithPrefix(prefix string) Option {
 			return
 		}
 		s.prefix = prefix
+	}
+}
+
+// WithReplicas has Acquire wait until n replicas of the Redis server, 0 to 64, have the lock: at most timeout, 1 ms to 1 s.
+// If fewer have it by then, the lock is undone and Acquire says ErrUnavailable. It makes it unlikely, not impossible,
+// that a failover forgets the lock: a replica without it may be the one that is promoted. Renewals do not wait. n = 0,
+// the default, waits for none. Only core.Redis and core.Timestamp can do it.
+func WithReplicas(n int, timeout time.Duration) Option {
+	return func(s *settings) {
+		switch {
+		case n < 0 || n > maxReplicas:
+			s.fail(invalid("WithReplicas", n, fmt.Sprintf("0 to %d replicas", maxReplicas)))
+		case n > 0 && (timeout < time.Millisecond || timeout > maxReplicaTimeout):
+			s.fail(invalid("WithReplicas", timeout, fmt.Sprintf("1ms to %v", maxReplicaTimeout)))
+		default:
+			s.replicas, s.replicaTimeout = n, timeout
+		}
 	}
 }
 

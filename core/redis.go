@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,89 +14,283 @@ import (
 )
 
 // Redis returns a Backend on one Redis server, a Sentinel set or a Cluster, by the client's type. It needs Redis 6 or
-// newer, or Valkey. The client stays the caller's: it is neither closed nor changed, and its settings for retries do
-// not change any outcome. A nil client is an error of New.
-func Redis(rdb redis.UniversalClient) Backend {
-	b := &redisBackend{name: "redis", given: rdb}
-	if isNil(rdb) {
-		return b
+// newer, or Valkey. The client stays the caller's: it is neither closed nor changed, and its settings for retries and
+// timeouts do not change any outcome.
+//
+// A nil client is an ErrInvalidOption of New, and so is a *redis.Ring, which sends a key to another server when the
+// first does not answer for a moment: two could hold it then. What else implements redis.UniversalClient is taken for
+// one server.
+func Redis(rdb redis.UniversalClient) Backend { return newRedis("redis", rdb, lockDialect{}) }
+
+func newRedis(name string, rdb redis.UniversalClient, d dialect) *redisBackend {
+	b := &redisBackend{name: name, dialect: d}
+	switch client := rdb.(type) {
+	case nil:
+		b.wrong = fmt.Errorf("%w: %s(nil): allowed is a client", ErrInvalidOption, name)
+	case interface{ GetShardClients() []*redis.Client }:
+		b.wrong = fmt.Errorf("%w: %s(%T): a Ring moves keys from a server that is away for a moment, so two could hold "+
+			"one; allowed is a client of one server, a Sentinel set or a Cluster", ErrInvalidOption, name, rdb)
+	case clusterClient:
+		if isNil(rdb) {
+			return newRedis(name, nil, d)
+		}
+		b.cluster = newCluster(client)
+		b.hub = newHub(func(channel string) *server { return b.cluster.known(slotOf(channel)) })
+		b.hub.strayed = func(err error) { b.cluster.strayed(err) }
+		// With slots of the user's own making the servers are no Cluster, and know nothing of slots.
+		real := client.Options().ClusterSlots == nil
+		b.striped.Store(real)
+		b.hub.sharded = real
+	default:
+		if isNil(rdb) {
+			return newRedis(name, nil, d)
+		}
+		b.one = serverOf("", rdb)
+		b.hub = newHub(func(string) *server { return b.one })
 	}
-	_, b.cluster = rdb.(*redis.ClusterClient)
-	s := serverOf("", rdb)
-	b.client = s.client
-	b.hub = newHub(func(string) *server { return s })
 	return b
 }
 
+// redisBackend carries operations to Redis, in the words of its dialect.
 type redisBackend struct {
 	name    string
-	given   redis.UniversalClient
-	client  doer
-	cluster bool
+	dialect dialect
+	wrong   error    // why it cannot be used
+	one     *server  // nil on a Cluster
+	cluster *cluster // nil on one server
 	hub     *hub
+	// striped: each slot has a fence counter of its own, and what one script touches lies in one slot.
+	striped atomic.Bool
+}
+
+// dialect is how operations are put to a server.
+type dialect interface {
+	// supports returns an ErrInvalidOption when it cannot carry such a hold.
+	supports(backend string, h Hold) error
+	// compose returns the script call that carries out ops, whose locks share the counter called fence.
+	compose(ops []*Op, fence, publish string) *scriptCall
+	// read reads the answer into ops.
+	read(ops []*Op, answer string)
 }
 
 // Check is called by New.
-func (b *redisBackend) Check() error {
-	if b.client == nil {
-		return fmt.Errorf("%w: Redis(nil): allowed is a client", ErrInvalidOption)
-	}
-	return nil
-}
+func (b *redisBackend) Check() error { return b.wrong }
 
-func (b *redisBackend) Name() string        { return b.name }
-func (b *redisBackend) Route(string) string { return "" }
+func (b *redisBackend) Name() string { return b.name }
+
+// Route is the address of the server on a Cluster; "" as long as the slots are not known.
+func (b *redisBackend) Route(key string) string {
+	if b.cluster == nil {
+		return ""
+	}
+	if s := b.cluster.known(slotOf(lockName(key))); s != nil {
+		return s.name
+	}
+	return ""
+}
 
 // Supports implements Supporter.
 func (b *redisBackend) Supports(h Hold) error {
-	if h.Kind != Exclusive || h.Fair {
-		return fmt.Errorf("%w: %v holds are not there yet on %q", ErrInvalidOption, h.Kind, b.name)
+	if h.Replicas > 0 && b.one != nil && b.one.whole == nil {
+		return b.cannotWait()
 	}
-	return nil
+	return b.dialect.supports(b.name, h)
 }
 
-// Do implements Backend: one script call for the batch, or one for each slot of a Cluster.
+// Do implements Backend: one script call, or one for each slot of a Cluster, in one trip for each server.
 func (b *redisBackend) Do(ctx context.Context, ops []*Op) {
-	if !b.cluster || len(ops) == 1 {
-		b.runAll(ctx, ops)
+	switch {
+	case replicated(ops):
+	case b.one != nil && !b.striped.Load():
+		b.make(ctx, &part{server: b.one, ops: ops})
 		return
-	}
-	bySlot := map[int][]*Op{}
-	for _, op := range ops {
-		slot := slotOf(lockName(op.Key))
-		bySlot[slot] = append(bySlot[slot], op)
-	}
-	done := make(chan struct{}, len(bySlot))
-	for _, batch := range bySlot {
-		go func() {
-			b.runAll(ctx, batch)
-			done <- struct{}{}
-		}()
-	}
-	for range bySlot {
-		<-done
-	}
-}
-
-// runAll runs one batch. A script that breaks off in its midst has carried out an unknown part; its operations are then
-// run one by one, where a grant finds itself and only the one at fault fails.
-func (b *redisBackend) runAll(ctx context.Context, ops []*Op) {
-	err := b.run(ctx, ops)
-	if err == nil {
-		return
-	}
-	if len(ops) > 1 && scriptBroke(err) {
-		for _, op := range ops {
-			if err := b.run(ctx, []*Op{op}); err != nil {
-				fail(op, err)
-			} else if op.Action == Release && op.Verdict == Absent {
-				op.Verdict = OK
-			}
+	case len(ops) == 1:
+		p := part{ops: ops, slot: slotOf(lockName(ops[0].Key))}
+		if b.locate(ctx, &p) {
+			b.make(ctx, &p)
 		}
 		return
 	}
+	b.spread(ctx, ops)
+}
+
+// part is what one script call carries out.
+type part struct {
+	server *server
+	slot   int // where slots matter
+	ops    []*Op
+}
+
+// spread makes the trips for operations that do not go in one call: all servers at once.
+func (b *redisBackend) spread(ctx context.Context, ops []*Op) {
+	var trips sync.WaitGroup
+	byServer := map[*server][]*part{}
+	for _, p := range b.divide(ops) {
+		switch {
+		case !b.locate(ctx, p):
+		case p.ops[0].Replicas > 0 && p.ops[0].Action == Try:
+			trips.Go(func() { b.replicate(ctx, p) })
+		default:
+			byServer[p.server] = append(byServer[p.server], p)
+		}
+	}
+	for _, parts := range byServer {
+		trips.Go(func() { b.pipeline(ctx, parts) })
+	}
+	trips.Wait()
+}
+
+// divide makes parts of operations, in their order. One that waits for replicas is a part of its own.
+func (b *redisBackend) divide(ops []*Op) (parts []*part) {
+	bySlot := map[int]*part{}
+	striped := b.striped.Load()
 	for _, op := range ops {
-		fail(op, err)
+		slot := 0
+		if striped || b.cluster != nil {
+			slot = slotOf(lockName(op.Key))
+		}
+		p := bySlot[slot]
+		if alone := op.Action == Try && op.Replicas > 0; p == nil || alone {
+			p = &part{slot: slot}
+			parts = append(parts, p)
+			if !alone {
+				bySlot[slot] = p
+			}
+		}
+		p.ops = append(p.ops, op)
+	}
+	return parts
+}
+
+// locate finds the server of p, or fails its operations.
+func (b *redisBackend) locate(ctx context.Context, p *part) bool {
+	if b.cluster == nil {
+		p.server = b.one
+		return true
+	}
+	s, err := b.cluster.find(ctx, p.slot)
+	if err != nil {
+		for _, op := range p.ops {
+			op.Verdict, op.Err, op.Unsent = None, err, true
+		}
+		return false
+	}
+	p.server = s
+	return true
+}
+
+// make makes the trip for p.
+func (b *redisBackend) make(ctx context.Context, p *part) {
+	if err := b.run(ctx, p, p.server.client); err != nil {
+		b.settle(ctx, p, err)
+	}
+}
+
+// run makes one call of a script for p, over client.
+func (b *redisBackend) run(ctx context.Context, p *part, client doer) error {
+	call := b.compose(p)
+	defer call.free()
+	answer, err := call.send(ctx, client)
+	if err == nil {
+		b.dialect.read(p.ops, answer)
+	}
+	return err
+}
+
+func (b *redisBackend) compose(p *part) *scriptCall {
+	fence, publish := reserved+"fence", "PUBLISH"
+	if b.striped.Load() {
+		fence = fenceName(p.slot)
+	}
+	if b.hub.sharded {
+		publish = "SPUBLISH"
+	}
+	return b.dialect.compose(p.ops, fence, publish)
+}
+
+// pipeline makes one trip for all parts, which have the same server.
+func (b *redisBackend) pipeline(ctx context.Context, parts []*part) {
+	whole := parts[0].server.whole
+	if len(parts) == 1 || whole == nil {
+		for _, p := range parts {
+			b.make(ctx, p)
+		}
+		return
+	}
+	pipe := whole.Pipeline()
+	cmds := make([]*redis.StringCmd, len(parts))
+	for i, p := range parts {
+		call := b.compose(p)
+		defer call.free()
+		cmds[i] = call.command(ctx)
+		pipe.Process(ctx, onceText{cmds[i]})
+	}
+	pipe.Exec(ctx) // each command has its own error
+	var again []*part
+	for i, p := range parts {
+		switch err := cmds[i].Err(); {
+		case err == nil:
+			b.dialect.read(p.ops, cmds[i].Val())
+		case unknownScript(err):
+			again = append(again, p)
+		default:
+			b.settle(ctx, p, err)
+		}
+	}
+	if len(again) > 0 {
+		b.make(ctx, again[0]) // brings the script along
+		if len(again) > 1 {
+			b.pipeline(ctx, again[1:])
+		}
+	}
+}
+
+// settle deals with a call for p that failed with err.
+func (b *redisBackend) settle(ctx context.Context, p *part, err error) {
+	switch {
+	case b.cluster != nil:
+		err = b.follow(ctx, p, err)
+	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
+		err = fmt.Errorf("%w: the server is one of a Cluster, which needs a client for it: %w", ErrInvalidOption, err)
+	}
+	switch {
+	case err == nil:
+	case redis.HasErrorPrefix(err, "CROSSSLOT") && b.striped.CompareAndSwap(false, true):
+		b.spread(ctx, p.ops) // it is one of a Cluster, though the client does not look like it
+	case len(p.ops) > 1 && scriptBroke(err):
+		b.apart(ctx, p)
+	default:
+		for _, op := range p.ops {
+			fail(op, err)
+		}
+	}
+}
+
+// follow sends p elsewhere, where the server said so. It did nothing then, so this is no retry.
+func (b *redisBackend) follow(ctx context.Context, p *part, err error) error {
+	for range maxHops {
+		next := b.cluster.next(p.server, p.slot, err)
+		if next == nil {
+			break
+		}
+		p.server = next
+		if err = b.run(ctx, p, next.client); err == nil {
+			break
+		}
+	}
+	return err
+}
+
+// apart runs the operations of p one by one: a script that broke off in its midst has carried out an unknown part of
+// them. A grant finds itself then, and only the one at fault fails.
+func (b *redisBackend) apart(ctx context.Context, p *part) {
+	for _, op := range p.ops {
+		one := part{server: p.server, slot: p.slot, ops: []*Op{op}}
+		if err := b.run(ctx, &one, p.server.client); err != nil {
+			fail(op, err)
+		} else if op.Action == Release && op.Verdict == Absent {
+			op.Verdict = OK
+		}
 	}
 }
 
@@ -104,11 +299,19 @@ var lockSource string
 
 var lockScript = newScript(lockSource)
 
-// run calls the script once and reads the replies into ops; lua/lock.lua says what goes where.
-func (b *redisBackend) run(ctx context.Context, ops []*Op) error {
-	c := newCall(2*len(ops)+1, 4*len(ops)+6)
-	defer c.free()
-	c.key(b.fenceKey(ops[0]))
+// lockDialect is that of lua/lock.lua, which says what goes where.
+type lockDialect struct{}
+
+func (lockDialect) supports(backend string, h Hold) error {
+	if h.Kind != Exclusive || h.Fair {
+		return fmt.Errorf("%w: %v holds are not there yet on %q", ErrInvalidOption, h.Kind, backend)
+	}
+	return nil
+}
+
+func (lockDialect) compose(ops []*Op, fence, publish string) *scriptCall {
+	c := newCall(lockScript, 2*len(ops)+1, 4*len(ops)+6)
+	c.key(fence)
 	for _, op := range ops {
 		name := lockName(op.Key)
 		c.key(name)
@@ -118,7 +321,7 @@ func (b *redisBackend) run(ctx context.Context, ops []*Op) error {
 	}
 	common := ops[0]
 	c.arg(engineOf(ops))
-	c.arg("PUBLISH")
+	c.arg(publish)
 	c.arg(waiterMillis)
 	c.arg(millis(common))
 	c.arg(meta(common))
@@ -131,15 +334,14 @@ func (b *redisBackend) run(ctx context.Context, ops []*Op) error {
 			c.arg(meta(op))
 		}
 	}
-	reply, err := c.send(ctx, b.client, lockScript)
-	if err != nil {
-		return err
-	}
-	answers := fields{reply}
+	return c
+}
+
+func (lockDialect) read(ops []*Op, answer string) {
+	answers := fields{answer}
 	for _, op := range ops {
 		answers.read(op)
 	}
-	return nil
 }
 
 // engineOf returns the engine that asks: a batch is one engine's.
@@ -211,13 +413,6 @@ func letter(op, common *Op) byte {
 		l -= 'a' - 'A'
 	}
 	return l
-}
-
-func (b *redisBackend) fenceKey(op *Op) string {
-	if b.cluster {
-		return reserved + "fence:{" + slotTag(slotOf(lockName(op.Key))) + "}"
-	}
-	return reserved + "fence"
 }
 
 // millis is the time that goes with op, rounded up: a lock must not end in Redis before it ends here.
@@ -317,21 +512,46 @@ func (f *fields) take(n int) string {
 
 // Watch implements Watcher.
 func (b *redisBackend) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
-	return b.hub.watch(ctx, companionName("wait", lockName(key)), wake)
+	name := lockName(key)
+	if b.cluster != nil {
+		if _, err := b.cluster.find(ctx, slotOf(name)); err != nil {
+			return nil, err
+		}
+	}
+	return b.hub.watch(ctx, companionName("wait", name), wake)
 }
 
 // Probe implements Prober: it writes the probe's own key.
-func (b *redisBackend) Probe(ctx context.Context, _ string) error {
-	cmd := redis.NewCmd(ctx, "set", reserved+"probe", "1", "px", 1000)
-	if err := b.client.Process(ctx, once{cmd}); err != nil {
-		err, _ = classify(err)
-		return err
+func (b *redisBackend) Probe(ctx context.Context, route string) error {
+	s, key := b.one, reserved+"probe"
+	if b.cluster != nil {
+		slot, err := b.cluster.slotAt(ctx, route)
+		if err != nil || slot < 0 {
+			return err // no slot is there any more, so nothing waits for it
+		}
+		if s, err = b.cluster.find(ctx, slot); err != nil {
+			return err
+		}
+		key = reserved + "probe:{" + slotTag(slot) + "}"
 	}
-	return nil
+	err := s.client.Process(ctx, once{redis.NewCmd(ctx, "set", key, "1", "px", 1000)})
+	if err != nil {
+		if b.cluster != nil {
+			b.cluster.next(s, slotOf(key), err)
+		}
+		err, _ = classify(err)
+	}
+	return err
 }
 
 // Close implements Closer.
 func (b *redisBackend) Close() error {
+	if b.wrong != nil {
+		return nil
+	}
 	b.hub.close()
+	if b.cluster != nil {
+		b.cluster.close()
+	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (t *tenure) handable(now time.Time) bool {
 	case next == nil, t.want.Kind != Exclusive, t.exported, t.degraded, t.want.Fair:
 		return false
 	case next.want.Kind != Exclusive, next.want.Fair, next.want.TTL != t.want.TTL, next.renew != t.renew,
-		next.want.Label != t.want.Label:
+		next.want.Label != t.want.Label, next.want.Replicas > t.want.Replicas:
 		return false
 	case t.deadline.Sub(now) < t.want.TTL/2:
 		return false

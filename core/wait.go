@@ -49,7 +49,8 @@ type turn struct {
 
 func newAcquisition(ctx context.Context, locks *Locks, key string, s settings) *acquisition {
 	a := &acquisition{settings: s, locks: locks, ctx: ctx, trip: ctx, key: key}
-	a.want = Hold{Key: s.prefix + key, Kind: s.kind, Limit: s.limit, Fair: s.fair, TTL: s.ttl, Label: s.label}
+	a.want = Hold{Key: s.prefix + key, Kind: s.kind, Limit: s.limit, Fair: s.fair, TTL: s.ttl, Label: s.label,
+		Replicas: s.replicas, ReplicaTimeout: s.replicaTimeout}
 	a.outer, _ = FromContext(ctx)
 	return a
 }
