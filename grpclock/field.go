@@ -63,10 +63,7 @@ func (f *field) read(_ context.Context, _ string, req any) (name, value string, 
 		return "", "", r.err
 	}
 	for _, fd := range r.through {
-		if !m.Has(fd) {
-			return "", "", admit.Missing(f.what)
-		}
-		m = m.Get(fd).Message()
+		m = m.Get(fd).Message() // an empty one where none is set
 	}
 	// Has is false for the zero of a field without presence; an empty string may be set and is no key all the same.
 	if m.Has(r.last) {
@@ -90,7 +87,7 @@ func (f *field) message(req any) (protoreflect.Message, error) {
 }
 
 // maxRoutes bounds the cache where descriptors are made while the server runs, as in a proxy.
-const maxRoutes = 4096
+const maxRoutes = 1024
 
 // routeIn resolves the path in a type of message, once for each.
 func (f *field) routeIn(d protoreflect.MessageDescriptor) *route {

@@ -149,8 +149,14 @@ func open(t testing.TB, h handlers, key grpclock.KeyFunc, opts ...grpclock.Optio
 
 func openWith(t testing.TB, h handlers, server []grpc.ServerOption, client ...grpc.DialOption) *shop {
 	t.Helper()
+	return openServices(t, server, func(r grpc.ServiceRegistrar) { r.RegisterService(shopService(h), nil) }, client...)
+}
+
+// openServices serves what register registers, beside gRPC's own services.
+func openServices(t testing.TB, server []grpc.ServerOption, register func(grpc.ServiceRegistrar), client ...grpc.DialOption) *shop {
+	t.Helper()
 	srv := grpc.NewServer(server...)
-	srv.RegisterService(shopService(h), nil)
+	register(srv)
 	healthpb.RegisterHealthServer(srv, health.NewServer())
 	reflection.Register(srv)
 	channelz.RegisterChannelzServiceToServer(srv)
