@@ -32,7 +32,7 @@ func mount(_ *testing.T, routes ...adaptertest.Route) http.Handler {
 	e := echo.New()
 	e.Use(recovering)
 	for _, r := range routes {
-		lock := echolock.By(keys.Make(r.Key), optionsOf(r.Options)...)
+		lock := echolock.By(keys.Make(r.Key), options.Make(r.Options)...)
 		handler := func(c echo.Context) error { return r.Handler(c.Response(), c.Request()) }
 		switch r.Level {
 		case adaptertest.AtRouter:
@@ -59,31 +59,19 @@ func recovering(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-func optionsOf(o adaptertest.HTTPOptions) []echolock.Option {
-	opts := []echolock.Option{
-		echolock.WithAcquire(o.Acquire...), echolock.WithCooldown(o.Cooldown), echolock.WithRetryAfter(o.RetryAfter),
-		echolock.WithAllowDegraded(!o.RefuseDegraded),
-	}
-	if o.Locker != nil {
-		opts = append(opts, echolock.WithLocker(o.Locker))
-	}
-	if o.PerRoute {
-		opts = append(opts, echolock.WithPerRoute())
-	}
-	if o.MaxBody > 0 {
-		opts = append(opts, echolock.WithMaxBody(o.MaxBody))
-	}
-	if o.Skip != nil {
-		opts = append(opts, echolock.WithSkipper(func(c echo.Context) bool { return o.Skip(c.Request()) }))
-	}
-	if o.OnError != nil {
-		opts = append(opts, echolock.WithErrorHandler(func(c echo.Context, err error) error {
-			o.OnError(c.Response(), c.Request(), err)
+var options = adaptertest.OptionSet[echolock.Option]{
+	Locker: echolock.WithLocker, Acquire: echolock.WithAcquire, Cooldown: echolock.WithCooldown, RetryAfter: echolock.WithRetryAfter,
+	PerRoute: echolock.WithPerRoute, MaxBody: echolock.WithMaxBody, AllowDegraded: echolock.WithAllowDegraded,
+	Skipper: func(skip func(*http.Request) bool) echolock.Option {
+		return echolock.WithSkipper(func(c echo.Context) bool { return skip(c.Request()) })
+	},
+	ErrorHandler: func(handle func(http.ResponseWriter, *http.Request, error)) echolock.Option {
+		return echolock.WithErrorHandler(func(c echo.Context, err error) error {
+			handle(c.Response(), c.Request(), err)
 			return nil
-		}))
-	}
-	if o.Success != nil {
-		opts = append(opts, echolock.WithSuccess(func(c echo.Context, _ error) bool { return o.Success(c.Response().Status) }))
-	}
-	return opts
+		})
+	},
+	Success: func(ok func(int) bool) echolock.Option {
+		return echolock.WithSuccess(func(c echo.Context, _ error) bool { return ok(c.Response().Status) })
+	},
 }

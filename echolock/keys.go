@@ -43,21 +43,10 @@ func BodyHash() KeyFunc { return web.Keyed("body", onRequest(web.BodyHash)) }
 
 // Named gives the key another name: Named("order", Param("id")) is "order:42". With a key function from elsewhere its
 // whole result is the value.
-func Named(name string, key KeyFunc) KeyFunc {
-	web.RequireName("Named", name)
-	web.RequireFunc("Named", key)
-	return web.Named(name, key)
-}
+func Named(name string, key KeyFunc) KeyFunc { return web.Named(name, key) }
 
 // Join makes one key of several, by core.JoinKey: unambiguous whatever the parts contain.
-func Join(keys ...KeyFunc) KeyFunc {
-	web.RequireKeys("Join", keys)
-	all := make([]web.Value[echo.Context], len(keys))
-	for i, key := range keys {
-		all[i] = key
-	}
-	return web.Join(all)
-}
+func Join(keys ...KeyFunc) KeyFunc { return web.Join(keys) }
 
 func onRequest(value web.Value[*http.Request]) web.Value[echo.Context] {
 	return func(c echo.Context) (string, error) { return value(c.Request()) }

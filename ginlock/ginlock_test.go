@@ -53,7 +53,7 @@ func mount(engine *gin.Engine, routes []adaptertest.Route) http.Handler {
 		c.AbortWithStatus(http.StatusInternalServerError)
 	}))
 	for _, r := range routes {
-		lock := ginlock.By(keys.Make(r.Key), optionsOf(r.Options)...)
+		lock := ginlock.By(keys.Make(r.Key), options.Make(r.Options)...)
 		handler := func(c *gin.Context) {
 			if err := r.Handler(c.Writer, c.Request); err != nil {
 				_ = c.Error(err)
@@ -72,28 +72,16 @@ func mount(engine *gin.Engine, routes []adaptertest.Route) http.Handler {
 	return engine
 }
 
-func optionsOf(o adaptertest.HTTPOptions) []ginlock.Option {
-	opts := []ginlock.Option{
-		ginlock.WithAcquire(o.Acquire...), ginlock.WithCooldown(o.Cooldown), ginlock.WithRetryAfter(o.RetryAfter),
-		ginlock.WithAllowDegraded(!o.RefuseDegraded),
-	}
-	if o.Locker != nil {
-		opts = append(opts, ginlock.WithLocker(o.Locker))
-	}
-	if o.PerRoute {
-		opts = append(opts, ginlock.WithPerRoute())
-	}
-	if o.MaxBody > 0 {
-		opts = append(opts, ginlock.WithMaxBody(o.MaxBody))
-	}
-	if o.Skip != nil {
-		opts = append(opts, ginlock.WithSkipper(func(c *gin.Context) bool { return o.Skip(c.Request) }))
-	}
-	if o.OnError != nil {
-		opts = append(opts, ginlock.WithErrorHandler(func(c *gin.Context, err error) { o.OnError(c.Writer, c.Request, err) }))
-	}
-	if o.Success != nil {
-		opts = append(opts, ginlock.WithSuccess(func(c *gin.Context) bool { return o.Success(c.Writer.Status()) }))
-	}
-	return opts
+var options = adaptertest.OptionSet[ginlock.Option]{
+	Locker: ginlock.WithLocker, Acquire: ginlock.WithAcquire, Cooldown: ginlock.WithCooldown, RetryAfter: ginlock.WithRetryAfter,
+	PerRoute: ginlock.WithPerRoute, MaxBody: ginlock.WithMaxBody, AllowDegraded: ginlock.WithAllowDegraded,
+	Skipper: func(skip func(*http.Request) bool) ginlock.Option {
+		return ginlock.WithSkipper(func(c *gin.Context) bool { return skip(c.Request) })
+	},
+	ErrorHandler: func(handle func(http.ResponseWriter, *http.Request, error)) ginlock.Option {
+		return ginlock.WithErrorHandler(func(c *gin.Context, err error) { handle(c.Writer, c.Request, err) })
+	},
+	Success: func(ok func(int) bool) ginlock.Option {
+		return ginlock.WithSuccess(func(c *gin.Context) bool { return ok(c.Writer.Status()) })
+	},
 }

@@ -30,35 +30,18 @@ func mountServeMux(_ *testing.T, routes ...adaptertest.Route) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		pattern := r.Method + " " + braces(r.Path)
-		mux.Handle(pattern, httplock.By(keys.Make(r.Key), optionsOf(r.Options)...)(handlerOf(r)))
+		mux.Handle(pattern, httplock.By(keys.Make(r.Key), options.Make(r.Options)...)(handlerOf(r)))
 	}
 	return recovering(mux)
 }
 
-func optionsOf(o adaptertest.HTTPOptions) []httplock.Option {
-	opts := []httplock.Option{
-		httplock.WithAcquire(o.Acquire...), httplock.WithCooldown(o.Cooldown), httplock.WithRetryAfter(o.RetryAfter),
-		httplock.WithAllowDegraded(!o.RefuseDegraded),
-	}
-	if o.Locker != nil {
-		opts = append(opts, httplock.WithLocker(o.Locker))
-	}
-	if o.PerRoute {
-		opts = append(opts, httplock.WithPerRoute())
-	}
-	if o.MaxBody > 0 {
-		opts = append(opts, httplock.WithMaxBody(o.MaxBody))
-	}
-	if o.Skip != nil {
-		opts = append(opts, httplock.WithSkipper(o.Skip))
-	}
-	if o.OnError != nil {
-		opts = append(opts, httplock.WithErrorHandler(o.OnError))
-	}
-	if o.Success != nil {
-		opts = append(opts, httplock.WithSuccess(func(_ *http.Request, status int) bool { return o.Success(status) }))
-	}
-	return opts
+var options = adaptertest.OptionSet[httplock.Option]{
+	Locker: httplock.WithLocker, Acquire: httplock.WithAcquire, Cooldown: httplock.WithCooldown, RetryAfter: httplock.WithRetryAfter,
+	PerRoute: httplock.WithPerRoute, MaxBody: httplock.WithMaxBody, AllowDegraded: httplock.WithAllowDegraded,
+	Skipper: httplock.WithSkipper, ErrorHandler: httplock.WithErrorHandler,
+	Success: func(ok func(int) bool) httplock.Option {
+		return httplock.WithSuccess(func(_ *http.Request, status int) bool { return ok(status) })
+	},
 }
 
 func handlerOf(r adaptertest.Route) http.Handler {

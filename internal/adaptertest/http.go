@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/internal/admit"
 )
 
@@ -22,12 +23,8 @@ type HTTP struct {
 	Mount func(t *testing.T, routes ...Route) http.Handler
 	// Levels at which the framework lets a middleware stand.
 	Levels []Level
-	// Type of the problems that the adapter answers with, by their row; empty where the framework has the answer.
-	ProblemTypes map[admit.Row]string
 	// ServerErrorsElsewhere: the bodies of 5xx are an error middleware's.
 	ServerErrorsElsewhere bool
-	// Undecoded: the framework itself gives handlers the values of parameters undecoded (chi, echo).
-	Undecoded bool
 }
 
 // Level is where in the framework a middleware stands.
@@ -97,6 +94,45 @@ func (ks Keys[K]) Make(k Key) K {
 			"param": ks.Param, "query": ks.Query, "header": ks.Header, "cookie": ks.Cookie, "form": ks.Form, "json": ks.JSON,
 		}[k.From](k.Name)
 	}
+}
+
+// OptionSet are the options of an adapter.
+type OptionSet[O any] struct {
+	Locker               func(core.Locker) O
+	Acquire              func(...core.Option) O
+	Cooldown, RetryAfter func(time.Duration) O
+	PerRoute             func() O
+	MaxBody              func(int64) O
+	AllowDegraded        func(bool) O
+	Skipper              func(func(*http.Request) bool) O
+	ErrorHandler         func(func(http.ResponseWriter, *http.Request, error)) O
+	Success              func(func(status int) bool) O
+}
+
+// Make makes the adapter's options for o.
+func (set OptionSet[O]) Make(o HTTPOptions) []O {
+	opts := []O{
+		set.Acquire(o.Acquire...), set.Cooldown(o.Cooldown), set.RetryAfter(o.RetryAfter), set.AllowDegraded(!o.RefuseDegraded),
+	}
+	if o.Locker != nil {
+		opts = append(opts, set.Locker(o.Locker))
+	}
+	if o.PerRoute {
+		opts = append(opts, set.PerRoute())
+	}
+	if o.MaxBody > 0 {
+		opts = append(opts, set.MaxBody(o.MaxBody))
+	}
+	if o.Skip != nil {
+		opts = append(opts, set.Skipper(o.Skip))
+	}
+	if o.OnError != nil {
+		opts = append(opts, set.ErrorHandler(o.OnError))
+	}
+	if o.Success != nil {
+		opts = append(opts, set.Success(o.Success))
+	}
+	return opts
 }
 
 func byParam(name string) Key           { return Key{From: "param", Name: name} }

@@ -111,22 +111,31 @@ func (s *scanner) find(path [][]byte) (string, error) {
 		return "", s.notAnObject()
 	}
 	value, found := "", false
-	err := s.members(func(name []byte) error {
-		if !bytes.EqualFold(name, path[0]) {
-			return s.skip(1)
+	for more := !s.enter('}'); more; {
+		name, err := s.name()
+		if err != nil {
+			return "", err
 		}
-		if found {
-			return errRepeated
+		switch {
+		case !bytes.EqualFold(name, path[0]):
+			err = s.skip(0)
+		case found:
+			err = errRepeated
+		default:
+			found = true
+			value, err = s.find(path[1:])
 		}
-		found = true
-		var err error
-		value, err = s.find(path[1:])
-		return err
-	})
-	if err == nil && !found {
-		err = errAbsent
+		if err != nil {
+			return "", err
+		}
+		if more, err = s.more('}'); err != nil {
+			return "", err
+		}
 	}
-	return value, err
+	if !found {
+		return "", errAbsent
+	}
+	return value, nil
 }
 
 // notAnObject says why a path cannot go on here. A null is like no value at all.
@@ -169,38 +178,40 @@ func (s *scanner) scalar() (string, error) {
 	}
 }
 
-// members calls visit with the name of each member of the object that begins here, before its value. Visit passes over
-// the value.
-func (s *scanner) members(visit func(name []byte) error) error {
+// enter passes over the opening of an object or array, and tells whether it is empty: then over all of it.
+func (s *scanner) enter(end byte) (empty bool) {
 	s.pos++
 	s.space()
-	if s.peek() == '}' {
-		s.pos++
-		return nil
+	if s.peek() != end {
+		return false
 	}
-	for {
-		name, escaped, err := s.str()
-		if err != nil {
-			return err
-		}
-		if escaped {
-			if name, err = unescape(name); err != nil {
-				return err
-			}
-		}
-		s.space()
-		if s.peek() != ':' {
-			return errMalformed
-		}
-		s.pos++
-		s.space()
-		if err := visit(name); err != nil {
-			return err
-		}
-		if more, err := s.more('}'); !more {
-			return err
-		}
+	s.pos++
+	return true
+}
+
+// name returns the name of a member, decoded, and goes on to its value.
+func (s *scanner) name() ([]byte, error) {
+	name, escaped, err := s.str()
+	if err != nil {
+		return nil, err
 	}
+	if err := s.colon(); err != nil {
+		return nil, err
+	}
+	if escaped {
+		return unescape(name)
+	}
+	return name, nil
+}
+
+func (s *scanner) colon() error {
+	s.space()
+	if s.peek() != ':' {
+		return errMalformed
+	}
+	s.pos++
+	s.space()
+	return nil
 }
 
 // more passes over what stands between two elements, or over the end.
@@ -229,9 +240,9 @@ func (s *scanner) skip(depth int) error {
 		_, _, err := s.str()
 		return err
 	case c == '{':
-		return s.skipObject(depth)
+		return s.skipAll('}', depth)
 	case c == '[':
-		return s.skipArray(depth)
+		return s.skipAll(']', depth)
 	case c == '-' || isDigit(c):
 		return s.number()
 	case c == 't':
@@ -245,47 +256,26 @@ func (s *scanner) skip(depth int) error {
 	}
 }
 
-func (s *scanner) skipObject(depth int) error {
-	s.pos++
-	s.space()
-	if s.peek() == '}' {
-		s.pos++
-		return nil
-	}
-	for {
-		if _, _, err := s.str(); err != nil {
+// skipAll passes over an object or array.
+func (s *scanner) skipAll(end byte, depth int) error {
+	for more := !s.enter(end); more; {
+		if end == '}' {
+			if _, _, err := s.str(); err != nil {
+				return err
+			}
+			if err := s.colon(); err != nil {
+				return err
+			}
+		}
+		err := s.skip(depth + 1)
+		if err != nil {
 			return err
 		}
-		s.space()
-		if s.peek() != ':' {
-			return errMalformed
-		}
-		s.pos++
-		s.space()
-		if err := s.skip(depth + 1); err != nil {
-			return err
-		}
-		if more, err := s.more('}'); !more {
+		if more, err = s.more(end); err != nil {
 			return err
 		}
 	}
-}
-
-func (s *scanner) skipArray(depth int) error {
-	s.pos++
-	s.space()
-	if s.peek() == ']' {
-		s.pos++
-		return nil
-	}
-	for {
-		if err := s.skip(depth + 1); err != nil {
-			return err
-		}
-		if more, err := s.more(']'); !more {
-			return err
-		}
-	}
+	return nil
 }
 
 // str returns what stands between the quotes of the string that begins here, and whether there are escapes in it.

@@ -33,6 +33,8 @@ func Keyed[C comparable](name string, value Value[C]) Value[C] {
 
 // Named is Keyed under another name. The result of a key function that is not Keyed becomes the value as a whole.
 func Named[C comparable](name string, key Value[C]) Value[C] {
+	RequireName("Named", name)
+	RequireFunc("Named", key)
 	if reflect.ValueOf(key).Pointer() == reflect.ValueOf(Keyed[C]("", nil)).Pointer() {
 		var nobody C
 		_, err := key(nobody)
