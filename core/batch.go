@@ -10,7 +10,7 @@ import (
 const (
 	// loneTrips is how many operations on one route travel alone, each in its caller's goroutine, before the rest
 	// gather into batches. A worker in between would cost a lone caller two switches.
-	loneTrips = 3
+	loneTrips = 2
 	// maxBatch bounds a batch, and so for how long one script keeps the server.
 	maxBatch = 256
 )
@@ -20,6 +20,8 @@ const (
 type trips struct {
 	backend Backend
 	undo    *undoer
+	alarms  alarmClock
+	calls   sync.Pool // of *call
 	mu      sync.RWMutex
 	routes  map[string]*route
 }
@@ -40,10 +42,10 @@ type call struct {
 	gone   bool          // guarded by the route: the caller has left, and the operation belongs to the trip
 }
 
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
 func newTrips(b Backend, undo *undoer) *trips {
-	return &trips{backend: b, undo: undo, routes: make(map[string]*route)}
+	ts := &trips{backend: b, undo: undo, routes: make(map[string]*route)}
+	ts.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	return ts
 }
 
 func (ts *trips) route(key string) *route {
@@ -74,7 +76,7 @@ func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) err
 		r.mu.Unlock()
 		return r.alone(values, caller, op, limit)
 	}
-	c := calls.Get().(*call)
+	c := ts.calls.Get().(*call)
 	c.op, c.values, c.limit, c.gone = op, values, limit, false
 	r.waiting = append(r.waiting, c)
 	r.mu.Unlock()
@@ -85,7 +87,7 @@ func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) err
 	select {
 	case <-c.done:
 		c.op, c.values = nil, nil
-		calls.Put(c)
+		ts.calls.Put(c)
 		return nil
 	case <-ended:
 	}
@@ -95,7 +97,7 @@ func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) err
 // alone makes the trip for one operation in its caller's goroutine and under its context.
 func (r *route) alone(values, caller context.Context, op *Op, limit time.Time) error {
 	one := [1]*Op{op}
-	r.trips.backend.Do(newTrip(values, caller, limit), one[:])
+	r.trips.backend.Do(r.trips.alarms.newTrip(values, caller, limit), one[:])
 	r.land()
 	if caller != nil && op.Action == Try && caller.Err() != nil {
 		r.trips.undo.settle(op)
@@ -190,7 +192,7 @@ func (r *route) together(batch []*call) {
 	if len(batch) == 1 {
 		values = batch[0].values
 	}
-	r.trips.backend.Do(newTrip(values, nil, limit), ops)
+	r.trips.backend.Do(r.trips.alarms.newTrip(values, nil, limit), ops)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range batch {

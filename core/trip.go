@@ -27,7 +27,7 @@ type tripContext struct {
 const tripGrain = 128 * time.Millisecond
 
 // newTrip returns the context of a trip until limit that has the values of values, for caller, which may be nil.
-func newTrip(values, caller context.Context, limit time.Time) *tripContext {
+func (a *alarmClock) newTrip(values, caller context.Context, limit time.Time) *tripContext {
 	c := &tripContext{Context: values, caller: caller, deadline: limit}
 	if caller != nil {
 		if d, ok := caller.Deadline(); ok && d.Before(limit) {
@@ -35,7 +35,7 @@ func newTrip(values, caller context.Context, limit time.Time) *tripContext {
 			return c
 		}
 	}
-	c.done = alarms.at(limit)
+	c.done = a.at(limit)
 	return c
 }
 
@@ -90,9 +90,8 @@ func CallerEnded(ctx context.Context) error {
 	return nil
 }
 
-// alarms hands out channels that close at a time, shared by all who ask for about the same one.
-var alarms alarmClock
-
+// alarmClock hands out channels that close at a time, shared by all who ask for about the same one. Each engine has its
+// own, so that one inside a testing/synctest bubble stays inside.
 type alarmClock struct {
 	mu   sync.Mutex
 	tick int64

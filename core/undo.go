@@ -174,7 +174,7 @@ func (locks *Locks) carry(ops []*Op, limit time.Duration) {
 	var wg sync.WaitGroup
 	for _, batch := range routes {
 		wg.Go(func() {
-			locks.backend.Do(newTrip(context.Background(), nil, time.Now().Add(limit)), batch)
+			locks.backend.Do(locks.trips.alarms.newTrip(context.Background(), nil, time.Now().Add(limit)), batch)
 		})
 	}
 	wg.Wait()

@@ -1,0 +1,28 @@
+package core_test
+
+import (
+	"testing"
+
+	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/core/locktest"
+	"github.com/latchkit/latchkit/internal/redistest"
+)
+
+func TestConformanceLocal(t *testing.T) {
+	locktest.Run(t, func(*testing.T) core.Backend { return core.Local() })
+}
+
+func TestConformanceEmbedded(t *testing.T) {
+	locktest.Run(t, func(t *testing.T) core.Backend { return core.Redis(redistest.Embedded(t)) })
+}
+
+func TestConformanceRedis(t *testing.T) {
+	server := redistest.Start(t)
+	locktest.Run(t, func(t *testing.T) core.Backend {
+		rdb := server.Client()
+		if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return core.Redis(rdb)
+	})
+}
