@@ -40,7 +40,7 @@ func TestPanicReachesTheRecovery(t *testing.T) {
 		if status.Convert(err).Message() != "mine" {
 			t.Errorf("the recovery saw %v", err)
 		}
-		wantStatus(t, ended(s.stream(context.Background(), order("42"))), codes.DataLoss, "")
+		wantStatus(t, ended(s.follow(context.Background(), order("42"))), codes.DataLoss, "")
 	}
 	free(t, locks, "order.id:42")
 }
@@ -59,7 +59,7 @@ func TestSelectorChoosesWhatIsLocked(t *testing.T) {
 	if err := s.call(context.Background(), methodCancel, order("42")); err != nil {
 		t.Fatal(err)
 	}
-	if err := ended(s.stream(context.Background(), order("42"))); err != nil {
+	if err := ended(s.follow(context.Background(), order("42"))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -132,7 +132,7 @@ func TestClientRetriesHonourThePushback(t *testing.T) {
 	defer cancel()
 	for name, call := range map[string]func() error{
 		"unary":  func() error { return s.call(ctx, methodPay, order("42")) },
-		"stream": func() error { return ended(s.stream(ctx, order("42"))) },
+		"stream": func() error { return ended(s.follow(ctx, order("42"))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error

@@ -2,7 +2,9 @@ package grpclock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"testing"
@@ -123,7 +125,9 @@ var shopProto = shopFile("proto3")
 const (
 	methodPay    = "/shop.Orders/Pay"
 	methodCancel = "/shop.Orders/Cancel"
-	methodFollow = "/shop.Orders/Follow" // a stream both ways
+
+	methodFollow   = "/shop.Orders/Follow" // streams both ways
+	methodUnfollow = "/shop.Orders/Unfollow"
 )
 
 // shop is a server on a loopback port, with a connection to it.
@@ -201,15 +205,18 @@ func shopService(h handlers) *grpc.ServiceDesc {
 			return between(ctx, req, &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/" + name}, handle)
 		}}
 	}
-	return &grpc.ServiceDesc{ServiceName: "shop.Orders", HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{unary("Pay"), unary("Cancel")},
-		Streams: []grpc.StreamDesc{{StreamName: "Follow", ServerStreams: true, ClientStreams: true,
+	stream := func(name string) grpc.StreamDesc {
+		return grpc.StreamDesc{StreamName: name, ServerStreams: true, ClientStreams: true,
 			Handler: func(_ any, ss grpc.ServerStream) error {
 				if h.stream == nil {
 					return nil
 				}
 				return h.stream(ss)
-			}}},
+			}}
+	}
+	return &grpc.ServiceDesc{ServiceName: "shop.Orders", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{unary("Pay"), unary("Cancel")},
+		Streams: []grpc.StreamDesc{stream("Follow"), stream("Unfollow")},
 	}
 }
 
@@ -219,15 +226,21 @@ func (s *shop) call(ctx context.Context, method, json string, opts ...grpc.CallO
 	return s.conn.Invoke(ctx, method, payRequest(s.t, shopProto, json), &emptypb.Empty{}, opts...)
 }
 
-// stream opens a stream and sends the messages. The client's side stays open.
-func (s *shop) stream(ctx context.Context, messages ...string) grpc.ClientStream {
+// follow opens a stream and sends the messages. The client's side stays open.
+func (s *shop) follow(ctx context.Context, messages ...string) grpc.ClientStream {
 	s.t.Helper()
-	cs, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, methodFollow)
+	return s.stream(ctx, methodFollow, messages...)
+}
+
+func (s *shop) stream(ctx context.Context, method string, messages ...string) grpc.ClientStream {
+	s.t.Helper()
+	cs, err := s.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for _, m := range messages {
-		if err := cs.SendMsg(payRequest(s.t, shopProto, m)); err != nil {
+		// io.EOF: the stream has ended already, and RecvMsg says how.
+		if err := cs.SendMsg(payRequest(s.t, shopProto, m)); err != nil && !errors.Is(err, io.EOF) {
 			s.t.Fatal(err)
 		}
 	}
@@ -244,7 +257,7 @@ func ended(cs grpc.ClientStream) error {
 	for {
 		switch err := cs.RecvMsg(&emptypb.Empty{}); {
 		case err == nil:
-		case err.Error() == "EOF":
+		case errors.Is(err, io.EOF):
 			return nil
 		default:
 			return err

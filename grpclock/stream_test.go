@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,9 +51,9 @@ func TestStreamLocksAtTheFirstMessage(t *testing.T) {
 	}}, byOrder, grpclock.WithLocker(locks))
 
 	// The second message names another order; the lock is the first one's.
-	first := s.stream(context.Background(), order("42"), order("43"))
+	first := s.follow(context.Background(), order("42"), order("43"))
 	wait(t, received, "both messages")
-	err := ended(s.stream(context.Background(), order("42")))
+	err := ended(s.follow(context.Background(), order("42")))
 	wantStatus(t, err, codes.Aborted, grpclock.ReasonBusy)
 	if retryInfo(err) != time.Second {
 		t.Errorf("RetryInfo is %v", retryInfo(err))
@@ -83,10 +84,10 @@ func TestStreamLocksOnMetadataAtOnce(t *testing.T) {
 				<-release
 				return receive(ss)
 			}}, key, grpclock.WithLocker(locks))
-			first := s.stream(with("tenant", "7"))
+			first := s.follow(with("tenant", "7"))
 			wait(t, started, "the start")
-			wantStatus(t, ended(s.stream(with("tenant", "7"))), codes.Aborted, grpclock.ReasonBusy)
-			wantStatus(t, ended(s.stream(context.Background())), codes.InvalidArgument, grpclock.ReasonInvalidKey)
+			wantStatus(t, ended(s.follow(with("tenant", "7"))), codes.Aborted, grpclock.ReasonBusy)
+			wantStatus(t, ended(s.follow(context.Background())), codes.InvalidArgument, grpclock.ReasonInvalidKey)
 			close(release)
 			if err := first.SendMsg(payRequest(t, shopProto, `{}`)); err != nil {
 				t.Fatal(err)
@@ -107,7 +108,7 @@ func TestStreamCallsOwnKeyFuncWithAMessage(t *testing.T) {
 	locks := locktest.New(t)
 	held(t, locks, "mine")
 	s := open(t, handlers{stream: receive}, mine, grpclock.WithLocker(locks))
-	wantStatus(t, ended(s.stream(context.Background(), `{}`)), codes.Aborted, grpclock.ReasonBusy)
+	wantStatus(t, ended(s.follow(context.Background(), `{}`)), codes.Aborted, grpclock.ReasonBusy)
 }
 
 func TestRefusalStandsWhateverTheHandlerDoes(t *testing.T) {
@@ -139,7 +140,7 @@ func TestRefusalStandsWhateverTheHandlerDoes(t *testing.T) {
 			locks := locktest.New(t)
 			held(t, locks, "order.id:42")
 			s := open(t, handlers{stream: handler}, byOrder, grpclock.WithLocker(locks))
-			cs := s.stream(context.Background(), order("42"))
+			cs := s.follow(context.Background(), order("42"))
 			if err := cs.RecvMsg(&emptypb.Empty{}); err == nil {
 				t.Fatal("the client got an answer")
 			} else {
@@ -158,10 +159,10 @@ func TestStreamWithoutKey(t *testing.T) {
 		got <- receive(ss)
 		return nil
 	}}, byOrder, grpclock.WithLocker(locktest.New(t)))
-	wantStatus(t, ended(s.stream(context.Background(), `{}`)), codes.InvalidArgument, grpclock.ReasonInvalidKey)
+	wantStatus(t, ended(s.follow(context.Background(), `{}`)), codes.InvalidArgument, grpclock.ReasonInvalidKey)
 	<-got
 
-	cs := s.stream(context.Background())
+	cs := s.follow(context.Background())
 	if err := cs.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestHandlerThatNeverReceivesRunsUnlocked(t *testing.T) {
 	held(t, locks, "order.id:42")
 	s := open(t, handlers{stream: func(ss grpc.ServerStream) error { return ss.SendMsg(&emptypb.Empty{}) }},
 		byOrder, grpclock.WithLocker(locks))
-	if err := ended(s.stream(context.Background(), order("42"))); err != nil {
+	if err := ended(s.follow(context.Background(), order("42"))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -189,13 +190,13 @@ func TestStreamCooldown(t *testing.T) {
 		byOrder, grpclock.WithLocker(locks), grpclock.WithCooldown(time.Hour))
 	answer = errors.New("no")
 	for range 2 {
-		wantStatus(t, ended(s.stream(context.Background(), order("42"))), codes.Unknown, "")
+		wantStatus(t, ended(s.follow(context.Background(), order("42"))), codes.Unknown, "")
 	}
 	answer = nil
-	if err := ended(s.stream(context.Background(), order("42"))); err != nil {
+	if err := ended(s.follow(context.Background(), order("42"))); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, ended(s.stream(context.Background(), order("42"))), codes.AlreadyExists, grpclock.ReasonCompleted)
+	wantStatus(t, ended(s.follow(context.Background(), order("42"))), codes.AlreadyExists, grpclock.ReasonCompleted)
 	wantStatus(t, s.call(context.Background(), methodPay, order("42")), codes.AlreadyExists, grpclock.ReasonCompleted)
 }
 
@@ -216,29 +217,20 @@ func TestStreamLeaseLost(t *testing.T) {
 		return early.Err()
 	}}, byOrder, grpclock.WithLocker(locks), grpclock.WithCooldown(time.Hour),
 		grpclock.WithAcquire(core.WithTTL(20*time.Millisecond), core.WithoutRenewal()))
-	wantStatus(t, ended(s.stream(context.Background(), order("42"))), codes.Aborted, grpclock.ReasonLeaseLost)
+	wantStatus(t, ended(s.follow(context.Background(), order("42"))), codes.Aborted, grpclock.ReasonLeaseLost)
 	free(t, locks, "order.id:42")
 }
 
-// R4
-func TestClientGoesAwayFromAStream(t *testing.T) {
-	locks := locktest.New(t)
-	received, release := make(chan struct{}), make(chan struct{})
-	s := open(t, handlers{stream: func(ss grpc.ServerStream) error {
-		err := receive(ss)
-		close(received)
-		<-ss.Context().Done()
-		<-release
-		return err
-	}}, byOrder, grpclock.WithLocker(locks))
-	ctx, cancel := context.WithCancel(context.Background())
-	cs := s.stream(ctx, order("42"))
-	wait(t, received, "the message")
-	cancel()
-	wantStatus(t, ended(cs), codes.Canceled, "")
-	wantStatus(t, s.call(context.Background(), methodPay, order("42")), codes.Aborted, grpclock.ReasonBusy)
-	close(release)
-	free(t, locks, "order.id:42")
+// waiting is a Locker that counts who waits in it.
+type waiting struct {
+	core.Locker
+	now atomic.Int32
+}
+
+func (w *waiting) Acquire(ctx context.Context, key string, opts ...core.Option) (*core.Lease, error) {
+	w.now.Add(1)
+	defer w.now.Add(-1)
+	return w.Locker.Acquire(ctx, key, opts...)
 }
 
 // A handler may return while its receiving goroutine still waits for the lock. Nothing is left behind.
@@ -263,7 +255,7 @@ func TestHandlerReturnsWhileItsReceiverWaits(t *testing.T) {
 				eventually(t, "the receiver waits", func() bool { return locks.now.Load() == 1 })
 				return nil
 			}}, byOrder, grpclock.WithLocker(locks), grpclock.WithAcquire(core.WithWait(core.Forever)))
-			if err := ended(s.stream(context.Background(), order("42"))); err != nil {
+			if err := ended(s.follow(context.Background(), order("42"))); err != nil {
 				t.Fatal(err)
 			}
 			close(granted)

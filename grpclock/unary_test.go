@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,57 +50,6 @@ func free(t testing.TB, locks *core.Locks, key string) {
 		info, err := locks.Inspect(context.Background(), key)
 		return err == nil && !info.Held
 	})
-}
-
-// R1, R20
-func TestOnlyOneOfManyRuns(t *testing.T) {
-	const many = 50
-	h, started, release := busyHandler()
-	s := open(t, h, byOrder, grpclock.WithLocker(locktest.New(t)))
-	answers := make(chan error, many)
-	for range many {
-		go func() { answers <- s.call(context.Background(), methodPay, order("42")) }()
-	}
-	for range many - 1 {
-		err := wait(t, answers, "a refusal")
-		wantStatus(t, err, codes.Aborted, grpclock.ReasonBusy)
-		if retryInfo(err) != time.Second {
-			t.Errorf("RetryInfo is %v", retryInfo(err))
-		}
-	}
-	close(release)
-	if err := wait(t, answers, "the answer"); err != nil || len(started) != 1 {
-		t.Fatalf("%d ran; the last answer is %v", len(started), err)
-	}
-}
-
-// R2
-func TestOthersRunSideBySide(t *testing.T) {
-	h, started, release := busyHandler()
-	s := open(t, h, byOrder, grpclock.WithLocker(locktest.New(t)))
-	a := background(func() error { return s.call(context.Background(), methodPay, order("1")) })
-	b := background(func() error { return s.call(context.Background(), methodPay, order("2")) })
-	wait(t, started, "the first start")
-	wait(t, started, "the second start")
-	close(release)
-	if err := errors.Join(wait(t, a, "an answer"), wait(t, b, "an answer")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// R4: the key outlives the client, up to the handler's return.
-func TestClientGoesAwayWhileTheHandlerRuns(t *testing.T) {
-	h, started, release := busyHandler()
-	locks := locktest.New(t)
-	s := open(t, h, byOrder, grpclock.WithLocker(locks))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := background(func() error { return s.call(ctx, methodPay, order("42")) })
-	wait(t, started, "the start")
-	cancel()
-	wantStatus(t, wait(t, done, "the client's end"), codes.Canceled, "")
-	wantStatus(t, s.call(context.Background(), methodPay, order("42")), codes.Aborted, grpclock.ReasonBusy)
-	close(release)
-	free(t, locks, "order.id:42")
 }
 
 // R6, R7: never one shared lock.
@@ -263,42 +211,6 @@ func TestHandlerChangesItsRequest(t *testing.T) {
 	free(t, locks, "order.id:42")
 }
 
-// R13: what is left of the holder's lease bounds the advice.
-func TestAdviceIsNeverBeyondTheHolder(t *testing.T) {
-	locks := locktest.New(t)
-	lease, err := locks.Acquire(context.Background(), "order.id:42", core.WithTTL(400*time.Millisecond), core.WithoutRenewal())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lease.Release(context.Background())
-	s := open(t, handlers{}, byOrder, grpclock.WithLocker(locks))
-	err = s.call(context.Background(), methodPay, order("42"))
-	wantStatus(t, err, codes.Aborted, grpclock.ReasonBusy)
-	if d := retryInfo(err); d <= 0 || d > 400*time.Millisecond {
-		t.Fatalf("RetryInfo is %v, of a lease of 400ms", d)
-	}
-}
-
-// R14
-func TestCooldown(t *testing.T) {
-	var answer error
-	s := open(t, handlers{unary: func(context.Context, *dynamicpb.Message) error { return answer }},
-		byOrder, grpclock.WithLocker(locktest.New(t)), grpclock.WithCooldown(time.Hour))
-	answer = status.Error(codes.FailedPrecondition, "no")
-	for range 2 { // a failure frees the key at once
-		wantStatus(t, s.call(context.Background(), methodPay, order("42")), codes.FailedPrecondition, "")
-	}
-	answer = nil
-	if err := s.call(context.Background(), methodPay, order("42")); err != nil {
-		t.Fatal(err)
-	}
-	err := s.call(context.Background(), methodPay, order("42"))
-	wantStatus(t, err, codes.AlreadyExists, grpclock.ReasonCompleted)
-	if d := retryInfo(err); d <= 59*time.Minute || d > time.Hour {
-		t.Fatalf("RetryInfo is %v, of a cooldown of 1h", d)
-	}
-}
-
 func TestSuccessIsWhatTheUserSays(t *testing.T) {
 	declined := status.Error(codes.FailedPrecondition, "declined")
 	s := open(t, handlers{unary: func(_ context.Context, req *dynamicpb.Message) error { return declined }},
@@ -327,40 +239,6 @@ func TestForgedOwnerIsIgnored(t *testing.T) {
 	}
 }
 
-// waiting is a Locker that counts who waits in it.
-type waiting struct {
-	core.Locker
-	now atomic.Int32
-}
-
-func (w *waiting) Acquire(ctx context.Context, key string, opts ...core.Option) (*core.Lease, error) {
-	w.now.Add(1)
-	defer w.now.Add(-1)
-	return w.Locker.Acquire(ctx, key, opts...)
-}
-
-// R23: a client that goes away leaves the queue at once.
-func TestClientGoesAwayWhileItWaits(t *testing.T) {
-	h, started, release := busyHandler()
-	locks := &waiting{Locker: locktest.New(t)}
-	s := open(t, h, byOrder, grpclock.WithLocker(locks), grpclock.WithAcquire(core.WithWait(core.Forever)))
-	first := background(func() error { return s.call(context.Background(), methodPay, order("42")) })
-	wait(t, started, "the start")
-	ctx, cancel := context.WithCancel(context.Background())
-	second := background(func() error { return s.call(ctx, methodPay, order("42")) })
-	eventually(t, "the second waits", func() bool { return locks.now.Load() == 1 })
-	cancel()
-	wantStatus(t, wait(t, second, "the client's end"), codes.Canceled, "")
-	eventually(t, "the waiter has left", func() bool { return locks.now.Load() == 0 })
-	close(release)
-	if err := wait(t, first, "the answer"); err != nil {
-		t.Fatal(err)
-	}
-	if len(started) != 0 {
-		t.Fatal("the handler ran for a client that had gone")
-	}
-}
-
 // R24: a deadline of the server's own.
 func TestDeadlineWhileWaiting(t *testing.T) {
 	locks := locktest.New(t)
@@ -384,8 +262,8 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 	}
 }
 
-// R26, R27
-func TestNamesAndMethods(t *testing.T) {
+// R26
+func TestKeysOfOneNameAreOneLock(t *testing.T) {
 	locks := locktest.New(t)
 	h, started, release := busyHandler()
 	byMethod := grpclock.PerMethod(map[string]grpclock.KeyFunc{
@@ -399,21 +277,6 @@ func TestNamesAndMethods(t *testing.T) {
 	close(release)
 	if err := wait(t, done, "the answer"); err != nil {
 		t.Fatal(err)
-	}
-
-	cooling := []grpclock.Option{grpclock.WithLocker(locks), grpclock.WithCooldown(time.Hour)}
-	s = open(t, handlers{}, byOrder, cooling...)
-	if err := s.call(context.Background(), methodPay, order("7")); err != nil {
-		t.Fatal(err)
-	}
-	wantStatus(t, s.call(context.Background(), methodCancel, order("7")), codes.AlreadyExists, grpclock.ReasonCompleted)
-
-	s = open(t, handlers{}, byOrder, append(cooling, grpclock.WithPerMethod())...)
-	for _, method := range []string{methodPay, methodCancel} {
-		if err := s.call(context.Background(), method, order("8")); err != nil {
-			t.Fatal(err)
-		}
-		wantStatus(t, s.call(context.Background(), method, order("8")), codes.AlreadyExists, grpclock.ReasonCompleted)
 	}
 }
 
@@ -431,7 +294,7 @@ func TestMethodsThatAreNotNamedPass(t *testing.T) {
 			if err := s.call(context.Background(), methodCancel, `{}`); err != nil {
 				t.Fatal(err)
 			}
-			if err := ended(s.stream(context.Background())); err != nil {
+			if err := ended(s.follow(context.Background())); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -486,56 +349,4 @@ func TestHandlerRunsUnderTheLease(t *testing.T) {
 	if err := s.call(context.Background(), methodPay, order("42")); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// A Locker that hands out no lease lets the handler run under the call's own context.
-func TestNoLeaseNeeded(t *testing.T) {
-	none := core.LockerFunc(func(context.Context, string, ...core.Option) (*core.Lease, error) { return nil, nil })
-	s := open(t, handlers{unary: func(ctx context.Context, _ *dynamicpb.Message) error {
-		if method, _ := grpc.Method(ctx); method != methodPay {
-			t.Errorf("method is %q", method)
-		}
-		return nil
-	}}, byOrder, grpclock.WithLocker(none), grpclock.WithCooldown(time.Second))
-	if err := s.call(context.Background(), methodPay, order("42")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestDefaultLocker(t *testing.T) {
-	locks := locktest.New(t)
-	core.SetDefault(locks)
-	defer core.SetDefault(nil)
-	lease, err := locks.Acquire(context.Background(), "order.id:42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lease.Release(context.Background())
-	s := open(t, handlers{}, byOrder)
-	wantStatus(t, s.call(context.Background(), methodPay, order("42")), codes.Aborted, grpclock.ReasonBusy)
-}
-
-// degraded is a Backend whose holds are not backed by its store.
-type degraded struct{ core.Backend }
-
-func (d degraded) Do(ctx context.Context, ops []*core.Op) {
-	d.Backend.Do(ctx, ops)
-	for _, op := range ops {
-		op.Degraded = true
-	}
-}
-
-func TestDegradedLeases(t *testing.T) {
-	locks, err := core.New(degraded{core.Local()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	s := open(t, handlers{}, byOrder, grpclock.WithLocker(locks))
-	if err := s.call(context.Background(), methodPay, order("42")); err != nil {
-		t.Fatal(err)
-	}
-	s = open(t, handlers{}, byOrder, grpclock.WithLocker(locks), grpclock.WithAllowDegraded(false))
-	wantStatus(t, s.call(context.Background(), methodPay, order("42")), codes.Unavailable, grpclock.ReasonUnavailable)
-	held(t, locks, "order.id:42") // the refused lease was given back
 }
