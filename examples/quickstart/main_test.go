@@ -1,0 +1,26 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/latchkit/latchkit/internal/redistest"
+)
+
+const want = "order 42: 1 handled, 49 refused; other orders: 20 handled"
+
+func TestOnEmbeddedRedis(t *testing.T) { expect(t, "") }
+
+func TestOnRealRedis(t *testing.T) { expect(t, redistest.Start(t).Addr()) }
+
+func expect(t *testing.T, addr string) {
+	var out bytes.Buffer
+	if err := run(&out, addr, ""); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if last := lines[len(lines)-1]; last != want {
+		t.Errorf("the last line is %q, want %q\n%s", last, want, out.String())
+	}
+}
