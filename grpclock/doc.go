@@ -1,5 +1,5 @@
-// Package grpclock locks gRPC calls by a key of the request: two calls that pay order 42 run one after the other on all
-// servers together, or rather the second is refused at once unless it may wait.
+// Package grpclock locks gRPC calls by a key of the request: two calls that pay order 42 never run at once, on any of the
+// service's machines. The second is refused, or waits if it may.
 //
 //	server := grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(recovery, auth, grpclock.UnaryServerInterceptor(grpclock.Field("order.id"))),
@@ -36,12 +36,14 @@
 //
 // # Streams
 //
-// A stream whose key is in its metadata is locked before the handler runs. Any other is locked when the handler has
+// A stream whose key is in its metadata ([Metadata], alone or in [Named], [Join] and [PerMethod]) is locked before the
+// handler runs. Any other is locked when the handler has
 // received the first message, before it sees it: RecvMsg returns the refusal, nothing is sent any more, and the client
 // gets the refusal even if the handler swallows it. What the handler does before that first RecvMsg is not under the
 // lock; one that never receives runs unlocked. (Generated code receives the one request of a server-streaming method
 // by itself.) The stream's Context is the lease's from then on. One that was taken earlier ends too when the lease is
 // lost, but re-entry works only in the later one.
 //
-// The stream is one hold: from the lock to the handler's return.
+// A stream that ends before its first message has no key and is refused. The lock is held from that message to the
+// handler's return, whatever the messages after it name.
 package grpclock

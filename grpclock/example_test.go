@@ -2,30 +2,91 @@ package grpclock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/grpclock"
 )
 
+// payments stands for a service of yours.
+type payments struct {
+	testpb.UnimplementedTestServiceServer
+}
+
+func (payments) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	lease, _ := core.FromContext(ctx)
+	return &testpb.SimpleResponse{Hostname: "done under " + lease.Key()}, nil
+}
+
+func (payments) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+	lease, _ := core.FromContext(stream.Context())
+	return stream.Send(&testpb.StreamingOutputCallResponse{Payload: &testpb.Payload{Body: []byte("done under " + lease.Key())}})
+}
+
+// serveExample serves on a loopback port until close is called.
+func serveExample(server *grpc.Server) (client testpb.TestServiceClient, close func()) {
+	testpb.RegisterTestServiceServer(server, payments{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	served := make(chan error)
+	go func() { served <- server.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		panic(err)
+	}
+	return testpb.NewTestServiceClient(conn), func() {
+		_ = conn.Close()
+		server.Stop()
+		<-served
+	}
+}
+
 func Example() {
+	ctx := context.Background()
 	locks, err := core.New(core.Local()) // core.Redis(rdb) for all servers together
 	if err != nil {
 		panic(err)
 	}
-	defer locks.Close(context.Background())
+	defer locks.Close(ctx)
 
-	key := grpclock.Named("order", grpclock.Field("order.id"))
+	key := grpclock.Named("order", grpclock.Field("payload.body"))
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(key, grpclock.WithLocker(locks))),
 		grpc.ChainStreamInterceptor(grpclock.StreamServerInterceptor(key, grpclock.WithLocker(locks))),
 	)
-	defer server.Stop()
+	client, stop := serveExample(server)
+	defer stop()
+
+	order42 := &testpb.SimpleRequest{Payload: &testpb.Payload{Body: []byte("42")}}
+	elsewhere, _ := locks.Acquire(ctx, "order:42") // somebody else works on order 42
+
+	_, err = client.UnaryCall(ctx, order42)
+	for _, detail := range status.Convert(err).Details() {
+		if retry, ok := detail.(*errdetails.RetryInfo); ok {
+			fmt.Println(status.Code(err), "come again in", retry.RetryDelay.AsDuration())
+		}
+	}
+
+	elsewhere.Release(ctx)
+	reply, err := client.UnaryCall(ctx, order42)
+	fmt.Println(reply.GetHostname(), err)
+	// Output:
+	// Aborted come again in 1s
+	// done under order:42 <nil>
 }
 
 func ExampleUnaryServerInterceptor() {
@@ -54,13 +115,44 @@ func ExampleUnaryServerInterceptor() {
 }
 
 func ExampleStreamServerInterceptor() {
-	upload := grpclock.StreamServerInterceptor(grpclock.Metadata("upload-id"),
-		grpclock.WithMethods("/shop.Files/Upload"),
+	ctx := context.Background()
+	locks, err := core.New(core.Local())
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(ctx)
+
+	intercept := grpclock.StreamServerInterceptor(grpclock.Metadata("upload-id"),
+		grpclock.WithLocker(locks),
+		grpclock.WithMethods(testpb.TestService_StreamingOutputCall_FullMethodName),
 		grpclock.WithAcquire(core.WithWait(2*time.Second)), // queue for a while instead of ABORTED at once
 		grpclock.WithRetryAfter(5*time.Second))
+	client, stop := serveExample(grpc.NewServer(grpc.StreamInterceptor(intercept)))
+	defer stop()
 
-	server := grpc.NewServer(grpc.StreamInterceptor(upload))
-	defer server.Stop()
+	ctx = metadata.AppendToOutgoingContext(ctx, "upload-id", "7")
+	stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{})
+	if err != nil {
+		panic(err)
+	}
+	reply, err := stream.Recv()
+	fmt.Println(string(reply.GetPayload().GetBody()), err)
+	// Output: done under upload-id:7 <nil>
+}
+
+// printKey is a Locker that shows what is locked.
+var printKey = core.LockerFunc(func(_ context.Context, key string, _ ...core.Option) (*core.Lease, error) {
+	fmt.Println("lock", key)
+	return nil, nil
+})
+
+// intercepted calls a method as gRPC does.
+func intercepted(intercept grpc.UnaryServerInterceptor, method string, req any) {
+	_, err := intercept(context.Background(), req, &grpc.UnaryServerInfo{FullMethod: method},
+		func(context.Context, any) (any, error) { return nil, nil })
+	if err != nil {
+		fmt.Println(err)
+	}
 }
 
 func ExampleMetadata() {
@@ -87,20 +179,61 @@ func ExampleJoin() {
 
 func ExamplePerMethod() {
 	key := grpclock.Named("order", grpclock.PerMethod(map[string]grpclock.KeyFunc{
-		"/shop.Orders/Pay":    grpclock.Field("order.id"),
-		"/shop.Orders/Cancel": grpclock.Field("order_id"),
-	})) // all other methods pass
+		"/shop.Orders/Pay":    grpclock.Field("value"),
+		"/shop.Orders/Cancel": grpclock.Field("payload.body"),
+	}))
+	intercept := grpclock.UnaryServerInterceptor(key, grpclock.WithLocker(printKey))
 
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(key)))
-	defer server.Stop()
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	intercepted(intercept, "/shop.Orders/Cancel", &testpb.SimpleRequest{Payload: &testpb.Payload{Body: []byte("42")}})
+	intercepted(intercept, "/shop.Orders/List", nil) // passes
+	// Output:
+	// lock order:42
+	// lock order:42
+}
+
+func ExampleWithMethods() {
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(printKey),
+		grpclock.WithMethods("/shop.Orders/Pay", "/shop.Orders/Cancel"))
+
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	intercepted(intercept, "/shop.Orders/List", nil) // passes
+	// Output: lock value:42
+}
+
+func ExampleWithPerMethod() {
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(printKey),
+		grpclock.WithPerMethod())
+
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	intercepted(intercept, "/shop.Orders/Cancel", wrapperspb.String("42"))
+	// Output:
+	// lock /shop.Orders/Pay value:42
+	// lock /shop.Orders/Cancel value:42
 }
 
 func ExampleWithSuccess() {
+	locks, err := core.New(core.Local())
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
 	// A declined payment is an answer that stands: repetitions are turned away as completed too.
-	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("order.id"),
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(locks),
 		grpclock.WithCooldown(time.Minute),
 		grpclock.WithSuccess(func(ctx context.Context, resp any, err error) bool {
-			return err == nil || err.Error() == "declined"
+			return err == nil || status.Code(err) == codes.FailedPrecondition
 		}))
-	_ = intercept
+
+	info := &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Pay"}
+	for range 2 {
+		_, err := intercept(context.Background(), wrapperspb.String("42"), info, func(context.Context, any) (any, error) {
+			return nil, status.Error(codes.FailedPrecondition, "declined")
+		})
+		fmt.Println(status.Code(err), errors.Is(err, core.ErrNotAcquired))
+	}
+	// Output:
+	// FailedPrecondition false
+	// AlreadyExists true
 }
