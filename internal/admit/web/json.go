@@ -235,21 +235,21 @@ func (s *scanner) skip(depth int) error {
 	if depth > maxDepth {
 		return errMalformed
 	}
-	switch c := s.peek(); {
-	case c == '"':
+	switch s.peek() {
+	case '"':
 		_, _, err := s.str()
 		return err
-	case c == '{':
+	case '{':
 		return s.skipAll('}', depth)
-	case c == '[':
+	case '[':
 		return s.skipAll(']', depth)
-	case c == '-' || isDigit(c):
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		return s.number()
-	case c == 't':
+	case 't':
 		return s.literal("true")
-	case c == 'f':
+	case 'f':
 		return s.literal("false")
-	case c == 'n':
+	case 'n':
 		return s.literal("null")
 	default:
 		return errMalformed
@@ -285,21 +285,30 @@ func (s *scanner) str() (raw []byte, escaped bool, err error) {
 	}
 	start := s.pos + 1
 	for i := start; i < len(s.data); i++ {
-		switch c := s.data[i]; {
-		case c == '"':
+		c := s.data[i]
+		if !special[c] {
+			continue
+		}
+		if c == '"' {
 			s.pos = i + 1
 			return s.data[start:i], escaped, nil
-		case c < ' ':
-			return nil, false, errMalformed
-		case c == '\\':
-			escaped = true
-			if i++; i == len(s.data) || s.data[i] != 'u' && controls[s.data[i]] == 0 {
-				return nil, false, errMalformed
-			}
 		}
+		if i++; c != '\\' || i == len(s.data) || s.data[i] != 'u' && controls[s.data[i]] == 0 {
+			return nil, false, errMalformed
+		}
+		escaped = true
 	}
 	return nil, false, errMalformed
 }
+
+// special are the bytes at which a string ends, or must be looked at.
+var special = func() (table [256]bool) {
+	for c := range ' ' {
+		table[c] = true
+	}
+	table['"'], table['\\'] = true, true
+	return table
+}()
 
 func (s *scanner) number() error {
 	if s.peek() == '-' {
@@ -348,7 +357,7 @@ func (s *scanner) literal(word string) error {
 }
 
 func (s *scanner) space() {
-	for s.pos < len(s.data) {
+	for s.pos < len(s.data) && s.data[s.pos] <= ' ' {
 		switch s.data[s.pos] {
 		case ' ', '\n', '\t', '\r':
 			s.pos++

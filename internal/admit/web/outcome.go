@@ -17,7 +17,7 @@ type Outcome struct {
 // Watch returns w with its outcome watched. The writer to hand on has exactly the powers of w.
 func Watch(w http.ResponseWriter) (*Outcome, http.ResponseWriter) {
 	o := &Outcome{ResponseWriter: w}
-	return o, o.withPowers()
+	return o, o.compose(powersOf(w))
 }
 
 // Status is the status of the answer: 200 when the handler has written nothing, for that is what the server then says.

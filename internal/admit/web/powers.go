@@ -8,7 +8,7 @@ import (
 )
 
 // Handlers find out by type assertion what a writer can do, so a watched one must have exactly the powers of the one
-// within. Each power is a type of its own, and withPowers puts together those that are there.
+// within. Each power is a type of its own, and compose puts together those that are there.
 
 type flusher struct{ o *Outcome }
 
@@ -74,10 +74,12 @@ func powersOf(w http.ResponseWriter) (powers int) {
 	return powers
 }
 
+// compose returns o with the powers.
+//
 //nolint:gocyclo,cyclop,funlen // One case per set of powers: a table that the compiler checks.
-func (o *Outcome) withPowers() http.ResponseWriter {
+func (o *Outcome) compose(powers int) http.ResponseWriter {
 	f, h, r, p, n := flusher{o}, hijacker{o}, reader{o}, pusher{o}, notifier{o}
-	switch powersOf(o.ResponseWriter) {
+	switch powers {
 	case flushes:
 		return struct {
 			*Outcome

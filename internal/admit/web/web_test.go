@@ -1,0 +1,257 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/latchkit/latchkit/internal/admit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func wantPanic(t *testing.T, what string, fn func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	fn()
+}
+
+func TestRequire(t *testing.T) {
+	for what, fn := range map[string]func(){
+		"empty name":        func() { RequireName("x", "") },
+		"nil function":      func() { RequireFunc("x", (func())(nil)) },
+		"nil interface":     func() { RequireFunc("x", nil) },
+		"nil pointer":       func() { RequireFunc("x", (*int)(nil)) },
+		"negative duration": func() { RequireDuration("x", -1) },
+		"a long duration":   func() { RequireDuration("x", 24*time.Hour+1) },
+		"no keys":           func() { RequireKeys("x", []func(){}) },
+		"a nil key":         func() { RequireKeys("x", []func(){nil}) },
+		"no body":           func() { RequireMaxBody(0) },
+	} {
+		wantPanic(t, what, fn)
+	}
+}
+
+// FuzzQuery compares with net/url: where that has one value, not empty, for the name, it is ours.
+func FuzzQuery(f *testing.F) {
+	for _, q := range []string{"q=1", "q=1&q=2", "%71=a+b%20c", "x=%zz&q=1", "q", "q=", "a;q=1&q=2", "&&q=1&", "q=%"} {
+		f.Add(q)
+	}
+	key := Query("q")
+	f.Fuzz(func(t *testing.T, query string) {
+		u := url.URL{RawQuery: query}
+		got, err := key(&http.Request{URL: &u})
+		all := u.Query()["q"]
+		if err == nil && (len(all) != 1 || all[0] != got) {
+			t.Errorf("%q: %q, net/url has %q", query, got, all)
+		}
+		if _, malformed := url.ParseQuery(query); err != nil && malformed == nil && len(all) == 1 && all[0] != "" {
+			t.Errorf("%q: %v, net/url has %q", query, err, all)
+		}
+	})
+}
+
+// FuzzKey: two values are two keys, and none chooses a slot.
+func FuzzKey(f *testing.F) {
+	for _, s := range []string{"a", "{a}", `\(a\)`, `\`, `\\`, "{", `\{`, ""} {
+		f.Add(s, `\(a\)`)
+		f.Add(s, "{a}")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		x, y := admit.Key("n", a), admit.Key("n", b)
+		if (a == b) != (x == y) {
+			t.Errorf("%q → %q, %q → %q", a, x, b, y)
+		}
+		if strings.ContainsAny(x, "{}") {
+			t.Errorf("%q → %q", a, x)
+		}
+	})
+}
+
+func TestFormParsedBefore(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/?f=query", strings.NewReader("f=body&g=1"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+	if err := r.ParseForm(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Form("f")(r); got != "body" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestBodyErrors(t *testing.T) {
+	broken := errors.New("connection reset")
+	for _, c := range []struct {
+		name string
+		body io.Reader
+		row  admit.Row
+	}{
+		{"broken", io.MultiReader(strings.NewReader("a"), errReader{broken}), admit.BadKey},
+		{"a cap further out", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("abc")), 2), admit.TooLarge},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", c.body)
+		_, err := Body(r)
+		var key *admit.KeyError
+		if !errors.As(err, &key) || key.Row != c.row {
+			t.Errorf("%s: %v, want row %v", c.name, err, c.row)
+		}
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+// Caps of a middleware must not outlive its key function.
+func TestCapEnds(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", DefaultMaxBody+1)))
+	body := r.Body
+	CapBody(r, 10)
+	if _, err := Body(r); err == nil {
+		t.Error("over the cap")
+	}
+	UncapBody(r)
+	if r.Body != body {
+		t.Error("the body that was not read is not put back")
+	}
+	CapBody(r, 2*DefaultMaxBody)
+	for range 2 { // two key functions of one Join
+		if data, err := Body(r); err != nil || len(data) != DefaultMaxBody+1 {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+	}
+	UncapBody(r)
+	if _, err := Body(r); err == nil {
+		t.Error("the next middleware has the default cap again")
+	}
+	if data, err := io.ReadAll(r.Body); err != nil || len(data) != DefaultMaxBody+1 {
+		t.Errorf("the handler reads %d bytes, %v", len(data), err)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	outer := httptest.NewRequest(http.MethodPost, "/?a=1", nil)
+	inner := outer.WithContext(context.Background())
+	inner.Pattern = "POST /{$}"
+	if err := inner.ParseForm(); err != nil {
+		t.Fatal(err)
+	}
+	Settle(outer, inner)
+	if outer.Pattern != inner.Pattern || outer.Form.Get("a") != "1" {
+		t.Errorf("%q, %v", outer.Pattern, outer.Form)
+	}
+}
+
+// everything is a writer with all powers; less hides some.
+type everything struct{ http.ResponseWriter }
+
+func (everything) Flush()                                       {}
+func (everything) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+func (everything) ReadFrom(r io.Reader) (int64, error)          { return io.Copy(io.Discard, r) }
+func (everything) Push(string, *http.PushOptions) error         { return nil }
+func (everything) CloseNotify() <-chan bool                     { return nil }
+
+func TestPowers(t *testing.T) {
+	all := everything{httptest.NewRecorder()}
+	plain := struct{ http.ResponseWriter }{all}
+	for _, w := range []http.ResponseWriter{
+		plain,
+		all,
+		struct {
+			http.ResponseWriter
+			http.Flusher
+		}{plain, all},
+		struct {
+			http.ResponseWriter
+			http.Flusher
+			http.Hijacker
+			io.ReaderFrom
+			closeNotifier
+		}{plain, all, all, all, all}, // HTTP/1.1's
+		struct {
+			http.ResponseWriter
+			http.Flusher
+			http.Pusher
+			closeNotifier
+		}{plain, all, all, all}, // HTTP/2's
+		struct {
+			http.ResponseWriter
+			http.Hijacker
+			http.Pusher
+		}{plain, all, all},
+	} {
+		_, watched := Watch(w)
+		if got, want := powersOf(watched), powersOf(w); got != want {
+			t.Errorf("a writer with the powers %05b is watched with %05b", want, got)
+		}
+	}
+	o := &Outcome{ResponseWriter: all}
+	for want := range 1 << 5 {
+		if got := powersOf(o.compose(want)); got != want {
+			t.Errorf("composed for %05b is %05b", want, got)
+		}
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		act      func(w http.ResponseWriter)
+		status   int
+		answered bool
+	}{
+		{"nothing", func(http.ResponseWriter) {}, 200, false},
+		{"write", func(w http.ResponseWriter) { _, _ = w.Write(nil) }, 200, true},
+		{"write string", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "") }, 200, true},
+		{"flush", func(w http.ResponseWriter) { w.(http.Flusher).Flush() }, 200, true},
+		{"status", func(w http.ResponseWriter) { w.WriteHeader(404); _, _ = w.Write(nil) }, 404, true},
+		{"early hints first", func(w http.ResponseWriter) { w.WriteHeader(103); w.WriteHeader(500) }, 500, true},
+		{"twice", func(w http.ResponseWriter) { w.WriteHeader(500); w.WriteHeader(200) }, 500, true},
+		{"switching protocols", func(w http.ResponseWriter) { w.WriteHeader(101) }, 101, true},
+	} {
+		o, w := Watch(struct {
+			http.ResponseWriter
+			http.Flusher
+		}{httptest.NewRecorder(), httptest.NewRecorder()})
+		c.act(w)
+		if o.Status() != c.status || o.Answered() != c.answered {
+			t.Errorf("%s: %d, %v", c.name, o.Status(), o.Answered())
+		}
+	}
+}
+
+// A hijack further down, which only http.ResponseController finds, must not go unnoticed.
+func TestHijackBelow(t *testing.T) {
+	o, w := Watch(unwrapping{everything{httptest.NewRecorder()}})
+	if _, ok := w.(http.Hijacker); ok {
+		t.Error("the writer within is no Hijacker")
+	}
+	if _, _, err := http.NewResponseController(w).Hijack(); err != nil || !o.Hijacked() || o.Status() != 0 {
+		t.Errorf("%v, hijacked %v, status %d", err, o.Hijacked(), o.Status())
+	}
+	plain, w := Watch(struct{ http.ResponseWriter }{httptest.NewRecorder()})
+	if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) || plain.Hijacked() {
+		t.Errorf("without any: %v", err)
+	}
+}
+
+type unwrapping struct{ inner http.ResponseWriter }
+
+func (u unwrapping) Header() http.Header         { return u.inner.Header() }
+func (u unwrapping) Write(b []byte) (int, error) { return u.inner.Write(b) }
+func (u unwrapping) WriteHeader(s int)           { u.inner.WriteHeader(s) }
+func (u unwrapping) Unwrap() http.ResponseWriter { return u.inner }
