@@ -37,12 +37,11 @@
 // # Streams
 //
 // A stream whose key is in its metadata ([Metadata], alone or in [Named], [Join] and [PerMethod]) is locked before the
-// handler runs. Any other is locked when the handler has
-// received the first message, before it sees it: RecvMsg returns the refusal, nothing is sent any more, and the client
-// gets the refusal even if the handler swallows it. What the handler does before that first RecvMsg is not under the
-// lock; one that never receives runs unlocked. (Generated code receives the one request of a server-streaming method
-// by itself.) The stream's Context is the lease's from then on. One that was taken earlier ends too when the lease is
-// lost, but re-entry works only in the later one.
+// handler runs. Any other is locked when the handler has received the first message, before it sees it: RecvMsg returns
+// the refusal, nothing is sent any more, and the client gets the refusal even if the handler swallows it. What the
+// handler does before that first RecvMsg is not under the lock; one that never receives runs unlocked. (Generated code
+// receives the one request of a server-streaming method by itself.) The stream's Context is the lease's from then on.
+// One that was taken earlier ends too when the lease is lost, but re-entry works only in the later one.
 //
 // A stream that ends before its first message has no key and is refused. The lock is held from that message to the
 // handler's return, whatever the messages after it name.
