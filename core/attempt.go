@@ -12,6 +12,7 @@ import (
 // mistaken for somebody else's lock, and what an attempt may have taken is undone.
 const (
 	maxTries  = 3
+	maxSplits = 5
 	tryPause  = 8 * time.Millisecond // doubled each time, with jitter
 	firstHand = 64                   // fences that a first grant reserves for those who queue already
 )
@@ -34,11 +35,29 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 			return nil, sent, err
 		}
 		a.judge(op, sent)
-		if op.Err == nil || n == maxTries || !errors.Is(op.Err, ErrUnavailable) || !backoff(a.ctx, n, limit) {
+		if !again(op, n) || !backoff(a.ctx, n, limit) {
 			a.stats.note = op.HolderNote
 			return op, sent, nil
 		}
 	}
+}
+
+// again tells whether attempt n may be followed by another.
+func again(op *Op, n int) bool {
+	switch {
+	case op.Err == nil:
+		return op.Split && n < maxSplits
+	case errors.Is(op.Err, errNoQuorum), waitsOut(op.Err) != nil:
+		return false // each node has had its time
+	}
+	return n < maxTries && errors.Is(op.Err, ErrUnavailable)
+}
+
+// waitsOut returns the error that a caller who may wait waits out.
+func waitsOut(err error) *QuarantineError {
+	var quarantine *QuarantineError
+	errors.As(err, &quarantine)
+	return quarantine
 }
 
 // takeOff marks the attempt as under way. It returns how many fences it asks for, and whether the engine may be among
@@ -133,7 +152,7 @@ func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (*O
 		op := t.op(Release)
 		op.Keep = keep
 		locks.trips.do(ctx, nil, op, limit)
-		if op.Err != nil && n < maxTries && errors.Is(op.Err, ErrUnavailable) && backoff(context.Background(), n, limit) {
+		if op.Err != nil && again(op, n) && backoff(context.Background(), n, limit) {
 			retried = retried || !op.Unsent
 			continue
 		}

@@ -168,6 +168,9 @@ type Op struct {
 	Left time.Duration
 	// Completed, with Refused: the key is only kept after ReleaseAfter.
 	Completed bool
+	// Split, with Refused: no holder is known for sure, for attempts that met may have kept each other out. Another one
+	// soon may find the key free.
+	Split bool
 	// Outside: other engines wait for the key.
 	Outside bool
 	// Degraded: the hold is not backed by the store; DegradedReason says why in a word or two of few values.

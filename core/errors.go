@@ -73,6 +73,21 @@ func (e *NotAcquiredError) Is(target error) bool { return target == ErrNotAcquir
 // Unwrap gives the error of the context that ended the wait, or nil.
 func (e *NotAcquiredError) Unwrap() error { return e.cause }
 
+// QuarantineError says that too few nodes of a RedLock may grant a lock, because others have lost their memory and wait
+// until every lock that they may have forgotten has run out. It is an ErrUnavailable. An Acquire with WithWait waits it
+// out.
+type QuarantineError struct {
+	// RetryAfter is how long it takes until a majority may grant locks again.
+	RetryAfter time.Duration
+}
+
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("%v: nodes that have lost their memory grant nothing for %v more", ErrUnavailable, e.RetryAfter)
+}
+
+// Is makes errors.Is(err, ErrUnavailable) true.
+func (e *QuarantineError) Is(target error) bool { return target == ErrUnavailable }
+
 // invalid returns an ErrInvalidOption that names the option, what was given and what is allowed.
 func invalid(option string, given any, allowed string) error {
 	return fmt.Errorf("%w: %s(%v): allowed is %s", ErrInvalidOption, option, given, allowed)

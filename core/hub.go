@@ -66,8 +66,24 @@ func newHub(home func(channel string) *server) *hub {
 
 // watch has wake called for each message on channel. It returns when the subscription stands.
 func (h *hub) watch(ctx context.Context, channel string, wake func(string)) (stop func(), err error) {
+	t, stop := h.join(channel, wake)
+	select {
+	case <-t.ready:
+	case <-ctx.Done():
+		stop()
+		return nil, context.Cause(ctx)
+	}
+	if err := h.refused(t); err != nil {
+		return nil, err
+	}
+	return stop, nil
+}
+
+// join is watch that does not wait: the subscription stands when the topic is ready and was not refused.
+func (h *hub) join(channel string, wake func(string)) (t *topic, stop func()) {
 	h.mu.Lock()
-	t := h.topics[channel]
+	defer h.mu.Unlock()
+	t = h.topics[channel]
 	if t == nil {
 		t = &topic{name: channel, wakes: make(map[*func(string)]struct{}), ready: make(chan struct{})}
 		h.topics[channel] = t
@@ -76,21 +92,14 @@ func (h *hub) watch(ctx context.Context, channel string, wake func(string)) (sto
 	if t.session == nil {
 		h.place(t, time.Now())
 	}
-	h.mu.Unlock()
-	stop = func() { h.leave(t, &wake) }
-	select {
-	case <-t.ready:
-	case <-ctx.Done():
-		stop()
-		return nil, context.Cause(ctx)
-	}
+	return t, func() { h.leave(t, &wake) }
+}
+
+// refused returns why a topic that is ready does not stand; nil when it does.
+func (h *hub) refused(t *topic) error {
 	h.mu.Lock()
-	err = t.err
-	h.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	return stop, nil
+	defer h.mu.Unlock()
+	return t.err
 }
 
 func (h *hub) leave(t *topic, wake *func(string)) {

@@ -80,7 +80,7 @@ func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*L
 		return nil, err
 	}
 	a := newAcquisition(ctx, locks, key, s)
-	if sup, ok := locks.backend.(Supporter); ok && (a.want.Kind != Exclusive || a.want.Fair || a.want.Replicas > 0) {
+	if sup, ok := locks.backend.(Supporter); ok {
 		if err := sup.Supports(a.want); err != nil {
 			return nil, err
 		}

@@ -269,15 +269,27 @@ func (a *acquisition) disarm() {
 // leads no more.
 func (a *acquisition) lead(g *gate) (*Lease, error) {
 	defer a.disarm()
+	var quarantine error // the last verdict, when it was one that is waited out
 	for {
-		if busy, why := a.pause(g); why != nil {
+		switch busy, why := a.pause(g); {
+		case why != nil && quarantine != nil:
+			return nil, a.stepDown(g, a.waitedOut(quarantine, why), false)
+		case why != nil:
 			return nil, a.stepDown(g, a.refused(busy, why), false)
 		}
 		op, sent, err := a.attempt(g)
+		quarantine = nil
 		switch {
 		case err != nil:
 			// The caller's context ended in mid-trip; the trip's owner cleans up.
 			return nil, a.stepDown(g, a.interrupted(g, err), false)
+		case a.wait > 0 && waitsOut(op.Err) != nil && !a.locks.live.isClosed():
+			quarantine = op.Err
+			g.shard.Lock()
+			g.pollAt = time.Now().Add(pollPause(waitsOut(op.Err).RetryAfter))
+			g.land(a.waitedOut(op.Err, errWaitSpent))
+			g.shard.Unlock()
+			continue
 		case op.Err != nil:
 			return nil, a.stepDown(g, fmt.Errorf("latchkit: acquire %q: %w", a.key, op.Err), true)
 		case op.Verdict == Granted:
@@ -297,6 +309,14 @@ func (a *acquisition) lead(g *gate) (*Lease, error) {
 		g.land(busy)
 		g.shard.Unlock()
 	}
+}
+
+// waitedOut is the error of a wait for nodes in quarantine that ended because of why.
+func (a *acquisition) waitedOut(quarantine, why error) error {
+	if why == errWaitSpent {
+		return fmt.Errorf("latchkit: acquire %q: %w", a.key, quarantine)
+	}
+	return fmt.Errorf("latchkit: acquire %q: %w: %w", a.key, quarantine, why)
 }
 
 // stepDown ends the lead with err, which is also the verdict for those who share the attempt. When it says something

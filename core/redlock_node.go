@@ -1,0 +1,277 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// node is one server of a RedLock, and the queue in front of it. One goroutine serves the queue while it is not empty,
+// a batch at a time; so a node that hangs costs one goroutine and a bounded queue, however many locks want it.
+type node struct {
+	lock   *redLock
+	index  int
+	name   string
+	server *server
+	hub    *hub
+
+	mu      sync.Mutex
+	queue   []errand
+	serving bool
+	known   bool // it has answered once, so its clock is known
+	double  bool // it is the same server as another node: never used
+	clock   nodeClock
+	debts   nodeDebts
+}
+
+// errand is something that a node is asked to do. answer is called once for each node to which it was pushed, holding
+// no lock.
+type errand interface {
+	// request writes the operation for n at now, or says that it is not worth sending any more.
+	request(n *node, q *request, now time.Time) bool
+	answer(n *node, a answer)
+}
+
+// request is one operation of lua/redlock.lua.
+type request struct {
+	action, name, companion, owner, engine string
+	fields                                 [mostFields]string
+	count                                  int
+}
+
+const mostFields = 6
+
+func (q *request) text(field string)  { q.fields[q.count], q.count = field, q.count+1 }
+func (q *request) number(field int64) { q.text(strconv.FormatInt(field, 10)) }
+
+// answer is what became of an errand at a node.
+type answer struct {
+	nodeSays
+	mark     byte // as in lua/redlock.lua; 0: err
+	counter  int64
+	outside  bool
+	left     time.Duration
+	tag      string
+	waiters  int
+	note     string // or the value, for an inspection
+	err      error
+	unsent   bool // with err: it has certainly done nothing, and never will
+}
+
+// nodeSays is what each answer of a node says about the node.
+type nodeSays struct {
+	life       string        // of its memory; "-" when it has none
+	now        int64         // its time in µs
+	quarantine time.Duration // what is left of it
+}
+
+const maxQueue = 4096 // errands in front of a node
+
+var (
+	errQueueFull  = fmt.Errorf("%w: too much is waiting for the node already", ErrUnavailable)
+	errTooOld     = fmt.Errorf("%w: not sent in time", ErrUnavailable)
+	errNotKnown   = fmt.Errorf("%w: not enrolled yet", ErrUnavailable)
+	errSameServer = fmt.Errorf("%w: the same server as another node", ErrInvalidOption)
+)
+
+func newNode(b *redLock, index int, rdb redis.UniversalClient) *node {
+	n := &node{lock: b, index: index, name: "node " + strconv.Itoa(index), server: serverOf("", rdb)}
+	n.hub = newHub(func(string) *server { return n.server })
+	if c, ok := rdb.(*redis.Client); ok && c.Options().Addr != "" {
+		n.name = c.Options().Addr
+	}
+	return n
+}
+
+// push queues errands, and answers those for which there is no room.
+func (n *node) push(errands []errand) {
+	n.mu.Lock()
+	fit := min(len(errands), max(0, maxQueue-len(n.queue)))
+	n.queue = append(n.queue, errands[:fit]...)
+	n.wakeLocked()
+	n.mu.Unlock()
+	for _, e := range errands[fit:] {
+		e.answer(n, answer{err: errQueueFull, unsent: true})
+	}
+}
+
+// wakeLocked starts the goroutine that serves the queue, if none does.
+func (n *node) wakeLocked() {
+	if !n.serving && len(n.queue) > 0 {
+		n.serving = true
+		n.lock.ended.Add(1)
+		go n.serve()
+	}
+}
+
+// serve makes one trip after the other until the queue is empty.
+func (n *node) serve() {
+	defer n.lock.ended.Done()
+	var batch []errand
+	for {
+		n.mu.Lock()
+		batch = append(batch[:0], n.queue[:min(len(n.queue), maxBatch)]...)
+		rest := copy(n.queue, n.queue[len(batch):])
+		clear(n.queue[rest:])
+		n.queue = n.queue[:rest]
+		if len(batch) == 0 {
+			n.serving = false
+			n.mu.Unlock()
+			return
+		}
+		known, double := n.known, n.double
+		n.mu.Unlock()
+		switch {
+		case double:
+			reject(n, batch, errSameServer)
+		case !known:
+			reject(n, batch, errNotKnown)
+			n.lock.askJudge()
+		default:
+			n.trip(batch)
+		}
+	}
+}
+
+func reject(n *node, batch []errand, err error) {
+	for _, e := range batch {
+		e.answer(n, answer{err: err, unsent: true})
+	}
+}
+
+// trip carries a batch to the node and hands out the answers.
+func (n *node) trip(batch []errand) {
+	requests, sent := n.compose(batch)
+	if len(sent) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), n.lock.timeout)
+	began := time.Now()
+	text, err := n.call(ctx, requests)
+	cancel()
+	if err != nil {
+		wrapped, unsent := classify(err)
+		for _, e := range sent {
+			e.answer(n, answer{err: wrapped, unsent: unsent})
+		}
+		return
+	}
+	f := fields{text}
+	says := nodeSays{life: f.next(), now: f.number(), quarantine: time.Duration(f.number()) * time.Millisecond}
+	n.learn(says.now, began, time.Now())
+	for _, e := range sent {
+		a := f.answer()
+		a.nodeSays = says
+		e.answer(n, a)
+	}
+	if says.life == "-" {
+		n.lock.askJudge()
+	}
+}
+
+// compose asks the errands what to send. What is too old by now is answered, and not in sent.
+func (n *node) compose(batch []errand) (requests []request, sent []errand) {
+	now := time.Now()
+	requests, sent = make([]request, len(batch)), batch[:0]
+	for _, e := range batch {
+		if e.request(n, &requests[len(sent)], now) {
+			sent = append(sent, e)
+		} else {
+			requests[len(sent)] = request{}
+			e.answer(n, answer{err: errTooOld, unsent: true})
+		}
+	}
+	return requests[:len(sent)], sent
+}
+
+// call calls the script.
+func (n *node) call(ctx context.Context, requests []request) (string, error) {
+	c := newCall(redLockScript, 2+2*len(requests), 3+(2+mostFields)*len(requests))
+	defer c.free()
+	c.key(reserved + "fence")
+	c.key(markerName)
+	engine := ""
+	for i := range requests {
+		c.key(requests[i].name)
+		c.key(requests[i].companion)
+		if requests[i].engine != "" {
+			engine = requests[i].engine
+		}
+	}
+	c.arg(engine)
+	c.arg(waiterMillis)
+	c.arg(strconv.FormatInt(n.lock.maxTTL.Milliseconds(), 10))
+	for i := range requests {
+		q := &requests[i]
+		c.arg(q.action)
+		c.arg(q.owner)
+		for _, field := range q.fields[:q.count] {
+			c.arg(field)
+		}
+	}
+	return c.send(ctx, n.server.client)
+}
+
+// answer reads the next answer; lua/redlock.lua says what they look like.
+func (f *fields) answer() (a answer) {
+	mark := f.next()
+	if len(mark) != 1 {
+		a.err = fmt.Errorf("%w: the script's answer is not understood", ErrUnavailable)
+		return a
+	}
+	a.mark = mark[0]
+	switch a.mark {
+	case 'G', 'O':
+		a.counter, a.outside = f.number(), f.number() > 0
+	case 'R':
+		a.left, a.tag = time.Duration(f.number())*time.Millisecond, f.next()
+		a.note = f.take(int(f.number()))
+	case 'C', 'Q':
+		a.left = time.Duration(f.number()) * time.Millisecond
+	case 'I':
+		a.left, a.waiters = time.Duration(f.number())*time.Millisecond, int(f.number())
+		a.note = f.take(int(f.number()))
+	}
+	return a
+}
+
+// nodeClock is what is known of a node's clock.
+type nodeClock struct {
+	at     int64     // its time in µs
+	sent   time.Time // the call that told so was sent
+	offset time.Duration
+	told   time.Time // the Tracer was told
+}
+
+// clockPause is how often the Tracer hears of a clock that does not move.
+const clockPause = 10 * time.Second
+
+// learn takes the node's time from an answer.
+func (n *node) learn(at int64, sent, received time.Time) {
+	half := received.Sub(sent) / 2
+	offset := time.UnixMicro(at).Sub(sent.Add(half))
+	n.mu.Lock()
+	moved := (offset - n.clock.offset).Abs() > half+10*time.Millisecond
+	n.clock.at, n.clock.sent, n.clock.offset = at, sent, offset
+	n.known = true
+	tell := moved || received.Sub(n.clock.told) > clockPause
+	if tell {
+		n.clock.told = received
+	}
+	n.mu.Unlock()
+	if c := n.lock.clocks.Load(); tell && c != nil {
+		(*c).ClockOffset(n.lock.Name(), n.name, offset)
+	}
+}
+
+// timeAt returns what the node's clock shows at t, or a little more: the time of its last answer, which it gave after the
+// call was sent.
+func (n *node) timeAt(t time.Time) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.clock.at + t.Sub(n.clock.sent).Microseconds()
+}
