@@ -51,6 +51,12 @@ type Observable interface {
 	Observe(t Tracer)
 }
 
+// Gatherer is a Backend that can grant several keys as a whole or not at all.
+type Gatherer interface {
+	// Together tells whether a batch of Tries on keys may have All set.
+	Together(keys []string) bool
+}
+
 // Prober is a Backend that can say whether the store serves again, by a small write that touches no lock. fallback asks
 // it, in the background, while its breaker is half open.
 type Prober interface {
@@ -96,6 +102,10 @@ type Hold struct {
 	// Replicas is how many replicas must have a grant before it is one, and ReplicaTimeout how long they may take. 0: none.
 	Replicas       int
 	ReplicaTimeout time.Duration
+	// Join is the owner of a hold that was carried to other processes (Lease.Export), and in which Owner takes part:
+	// the first, whose owner it is, and those that joined it. A Try with it is granted beside that hold, with its fence,
+	// or answered Absent or Foreign when it has ended; the key is freed with the last. Empty for all other holds.
+	Join string
 }
 
 // Action is what an Op does.
@@ -112,12 +122,15 @@ const (
 	Release
 	// Refill reserves Fences further fences for Owner's hold, and tells of Outside waiters: OK, Absent or Foreign.
 	Refill
-	// Leave withdraws Waiter from those who wait for the key.
+	// Leave withdraws Waiter, if it is set, and Ticket, if it is set, from those who wait for the key: OK.
 	Leave
+	// Arrive puts Ticket in line unless it is there, and says that Waiter lives: OK, with Fenced 1 when it was not
+	// there. Only Fair waiters arrive.
+	Arrive
 )
 
 func (a Action) String() string {
-	return [...]string{"none", "try", "extend", "release", "refill", "leave"}[min(int(a), 5)]
+	return [...]string{"none", "try", "extend", "release", "refill", "leave", "arrive"}[min(int(a), 6)]
 }
 
 // Verdict is the answer to an Op.
@@ -128,9 +141,9 @@ const (
 	None    Verdict = iota
 	Granted         // Try: the hold is Owner's
 	Refused         // Try: others hold it
-	OK              // Extend, Release, Refill, Leave: done
-	Absent          // Extend, Release, Refill: nobody holds it
-	Foreign         // Extend, Release, Refill: others hold it, Owner does not
+	OK              // Extend, Release, Refill, Leave, Arrive: done
+	Absent          // Extend, Release, Refill, a Try with Join: nobody holds it
+	Foreign         // Extend, Release, Refill, a Try with Join: others hold it, Owner does not
 )
 
 // Op is one operation on one key: the request above, the reply below. The engine owns it and makes a new one for
@@ -146,8 +159,13 @@ type Op struct {
 	Waiter string
 	// Waiting: a Try of this engine was refused before in this wait, so it may be among those that wait.
 	Waiting bool
-	// Ticket is the place of a Fair waiter: the same in all its tries, empty otherwise.
+	// Ticket is the place of a Fair waiter: the same in all its tries, empty otherwise. Its first 16 digits are the
+	// engine's name. Tickets of one engine are its own to distribute: a Try takes the engine's first place in line, and
+	// leaves to the others what its own ticket had.
 	Ticket string
+	// All: the batch is granted as a whole or not at all. It holds Tries of one kind of hold, without Waiter, for which
+	// Together was true.
+	All bool
 	// Fences is how many fences a Try or Refill asks for at most; at least 1 for a Try.
 	Fences int
 	// Keep is for how long Release keeps others out.

@@ -299,17 +299,18 @@ var lockSource string
 
 var lockScript = newScript(lockSource)
 
-// lockDialect is that of lua/lock.lua, which says what goes where.
+// lockDialect is that of lua/lock.lua, and for holds of another kind of lua/kinds.lua; they say what goes where.
 type lockDialect struct{}
 
-func (lockDialect) supports(backend string, h Hold) error {
-	if h.Kind != Exclusive || h.Fair {
-		return fmt.Errorf("%w: %v holds are not there yet on %q", ErrInvalidOption, h.Kind, backend)
-	}
-	return nil
-}
+func (lockDialect) supports(string, Hold) error { return nil }
 
 func (lockDialect) compose(ops []*Op, fence, publish string) *scriptCall {
+	switch {
+	case ops[0].All:
+		return composeAll(ops, fence)
+	case !allPlain(ops):
+		return composeKinds(ops, fence, publish)
+	}
 	c := newCall(lockScript, 2*len(ops)+1, 4*len(ops)+6)
 	c.key(fence)
 	for _, op := range ops {

@@ -57,7 +57,7 @@ func ambiguous(op *Op) bool {
 
 func (u *undoer) add(of *Op, sure bool) {
 	now := time.Now()
-	release := &Op{Action: Release, Hold: of.Hold, Owner: of.Owner, Home: of.Home, Ticket: of.Ticket,
+	release := &Op{Action: Release, Hold: of.Hold, Owner: of.Owner, Home: of.Home,
 		Waiter: u.locks.id}
 	d := &debt{op: release, until: now.Add(of.TTL), next: now, pause: undoPause, sure: sure}
 	u.mu.Lock()

@@ -20,6 +20,7 @@
 --
 -- A lock is a string with a TTL: owner mark fence ":" seconds "." microseconds ":" meta. The owner is 32 hexadecimal
 -- digits; the mark is ":", or "*" once somebody waits for this holder, so that a release looks for waiters only then.
+-- A holder of another kind is a member of a sorted set with a TTL: see lua/kinds.lua, also for the scores of waiters.
 -- Fences are formatted, for Lua turns large numbers into 1.7e+15.
 local call, pcall = redis.call, redis.pcall
 local sub, byte, format, find, match = string.sub, string.byte, string.format, string.find, string.match
@@ -76,6 +77,12 @@ local function read(lock)
   return value
 end
 
+-- Whether nothing lives in a set but the completed mark that a holder has left.
+local function completed(lock)
+  local mark = tonumber(call('ZSCORE', lock, 'c'))
+  return mark and mark > nowms and call('ZCOUNT', lock, '(' .. nowms, '+inf') == 1
+end
+
 local function refuse(lock, companion, owner, waits)
   local value = read(lock)
   if value and sub(value, 1, 32) == owner then
@@ -85,7 +92,7 @@ local function refuse(lock, companion, owner, waits)
   if left == -1 or (value == nil and call('TYPE', lock).ok ~= 'zset') then
     return 'X'
   end
-  if value and sub(value, 1, 10) == 'completed:' then
+  if value and sub(value, 1, 10) == 'completed:' or value == nil and completed(lock) then
     return 'C,' .. left
   end
   local _, mark = find(value or '', '^%x+[:*]%d+:')
@@ -95,6 +102,8 @@ local function refuse(lock, companion, owner, waits)
       call('SETRANGE', lock, 32, '*')
     end
     call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
+    call('ZREMRANGEBYSCORE', companion, '1e15', '(' .. format('%.0f', 1e15 + nowms))
+    call('ZREMRANGEBYSCORE', companion, '2e15', '(' .. format('%.0f', 2e15 + nowms))
     call('ZADD', companion, nowms + ARGV[3], engine)
     call('PEXPIRE', companion, ARGV[3] * 2)
   end
@@ -177,7 +186,10 @@ for i = 1, #actions do
   elseif action == 119 or action == 118 then -- w, v
     replies[i] = try(lock, companion, owner, ms, n, meta, true, action == 118)
   elseif action == 108 then -- l
-    call('ZREM', companion, engine)
+    -- Readers were kept out by it.
+    if call('ZREM', companion, engine) == 1 and call('ZCOUNT', companion, '2e15', '+inf') > 0 then
+      call(ARGV[2], companion, engine)
+    end
     replies[i] = 'O,0,0,0'
   else
     local value = read(lock)
