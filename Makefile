@@ -1,0 +1,21 @@
+# make test is the whole check, on a fresh machine too: it installs what is missing first.
+
+.PHONY: test quick lint fuzz
+
+test:
+	internal/tools/install-redis.sh
+	go vet ./...
+	internal/tools/lint.sh
+	LATCHKIT_REQUIRE_REDIS=1 go test -race ./...
+
+# Without Redis the tests that need it are skipped.
+quick:
+	go test ./...
+
+lint:
+	internal/tools/lint.sh
+
+# Each fuzz target for FUZZTIME. A plain go test runs their seeds only.
+FUZZTIME ?= 30s
+fuzz:
+	internal/tools/fuzz.sh $(FUZZTIME)
