@@ -1,0 +1,46 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/internal/redistest"
+)
+
+func clientsOf(servers []*redistest.Server) []redis.UniversalClient {
+	clients := make([]redis.UniversalClient, len(servers))
+	for i, s := range servers {
+		clients[i] = s.Client()
+	}
+	return clients
+}
+
+// BenchmarkAcquireRelease compares a RedLock with a single server: an acquire and its release by a lone caller. To stay
+// at most 6 times the single server's is the aim.
+func BenchmarkAcquireRelease(b *testing.B) {
+	servers := redistest.StartN(b, 5)
+	for name, backend := range map[string]core.Backend{
+		"redis":     core.Redis(servers[0].Client()),
+		"redlock-3": core.RedLock(clientsOf(servers[:3])),
+		"redlock-5": core.RedLock(clientsOf(servers)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			ctx := context.Background()
+			locks := newLocks(b, backend)
+			var acquiring time.Duration
+			for range b.N {
+				began := time.Now()
+				lease := acquire(b, locks, "bench")
+				acquiring += time.Since(began)
+				if err := lease.Release(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(acquiring.Nanoseconds())/float64(b.N), "acquire-ns/op")
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Inspect implements Inspector. The key is held when as many nodes as make a quorum name one holder, or would if those
+// that did not answer named it too. With fewer than a quorum of answers the error is ErrUnavailable, and the Info says
+// what is known of each node.
+func (b *redLock) Inspect(ctx context.Context, key string) (Info, error) {
+	r := b.ask(ctx, "i", key)
+	r.mu.Lock()
+	votes, err := slices.Clone(r.votes), r.err
+	r.mu.Unlock()
+	info := Info{Key: key, Waiters: -1}
+	found := map[string]*found{}
+	silent := 0
+	for i := range votes {
+		v := &votes[i]
+		info.Nodes = append(info.Nodes, b.nodes[i].info(v))
+		if v.mark != 'I' {
+			silent++
+			continue
+		}
+		info.Waiters = max(info.Waiters, v.waiters)
+		if v.note == "" {
+			continue
+		}
+		f := readLock(v)
+		if known := found[f.owner]; known != nil {
+			known.merge(f)
+		} else {
+			found[f.owner] = f
+		}
+	}
+	if len(votes)-silent < b.quorum {
+		if err == nil {
+			err = r.why()
+		}
+		return info, err
+	}
+	for _, f := range found {
+		if f.nodes+silent >= b.quorum {
+			info.Held, info.Completed, info.Foreign = !f.completed, f.completed, f.foreign
+			info.Holders = []Holder{f.holder()}
+			break
+		}
+	}
+	return info, nil
+}
+
+// why says why too few nodes have answered.
+func (r *round) why() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.noQuorum()
+}
+
+// info tells of a node whose answer was v.
+func (n *node) info(v *vote) NodeInfo {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := NodeInfo{Name: n.name, Holds: v.note != "" && v.mark == 'I', Quarantined: v.quarantine, Offset: n.clock.offset}
+	switch {
+	case v.mark == 0:
+		i.Err = fmt.Errorf("%w: %s: no answer", ErrUnavailable, n.name)
+	case v.err != nil:
+		i.Err = v.err
+	case v.life == "-":
+		i.Err = errors.New("latchkit: the node has lost its memory and is not in quarantine yet")
+	}
+	return i
+}
+
+// found is what nodes tell of one holder.
+type found struct {
+	owner, label       string
+	nodes              int
+	completed, foreign bool
+	since              time.Time
+	left               []time.Duration // by node
+	fences             map[int64]int   // how many nodes say so
+}
+
+// readLock reads the value of a lock; lua/lock.lua says what it looks like.
+func readLock(v *vote) *found {
+	f := &found{nodes: 1, left: []time.Duration{v.left}, fences: map[int64]int{}}
+	text, _, _ := strings.Cut(v.note, "\x00")
+	parts := strings.SplitN(text, ":", 4)
+	switch {
+	case len(parts) >= 3 && parts[0] == "completed":
+		f.owner, f.completed = parts[0], true
+		f.since, f.label = stamp(parts[1]), strings.Join(parts[2:], ":")
+	case len(parts) == 4 && len(parts[0]) == 32:
+		f.owner, f.since, f.label = parts[0], stamp(parts[2]), parts[3]
+		if fence, err := strconv.ParseInt(parts[1], 10, 64); err == nil {
+			f.fences[fence]++
+		}
+	default:
+		f.owner, f.foreign = v.note, true
+	}
+	return f
+}
+
+// stamp reads "seconds.microseconds".
+func stamp(text string) time.Time {
+	seconds, micros, _ := strings.Cut(text, ".")
+	s, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	us, _ := strconv.ParseInt(micros, 10, 64)
+	return time.Unix(s, us*1000)
+}
+
+func (f *found) merge(other *found) {
+	f.nodes += other.nodes
+	f.left = append(f.left, other.left...)
+	for fence, n := range other.fences {
+		f.fences[fence] += n
+	}
+	if !other.since.IsZero() && other.since.Before(f.since) {
+		f.since = other.since
+	}
+}
+
+// holder tells of the holder as a whole: the fence is what most nodes say, the greatest of those where they differ, and
+// what remains is the median, which a majority does not undercut.
+func (f *found) holder() Holder {
+	h := Holder{Label: f.label, Since: f.since, Count: 1}
+	slices.SortFunc(f.left, func(a, b time.Duration) int { return cmp.Compare(b, a) })
+	h.Remaining = f.left[len(f.left)/2]
+	most := 0
+	for fence, n := range f.fences {
+		if n > most || n == most && fence > h.Fence {
+			most, h.Fence = n, fence
+		}
+	}
+	return h
+}
+
+// ForceRelease implements Inspector: the key is taken away on a majority of the nodes at least, so that its holder
+// finds no majority any more and is lost with its next renewal. ErrUnavailable: too few nodes could be reached; those
+// that were have let go all the same.
+func (b *redLock) ForceRelease(ctx context.Context, key string) error {
+	r := b.ask(ctx, "x", key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
