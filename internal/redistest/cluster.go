@@ -26,11 +26,7 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int, opts ...Option) 
 		"--cluster-node-timeout", "2000", // a dead master is replaced some 4 s later
 		"--repl-diskless-sync-delay", "0",
 	)
-	cfgs := make([]config, masters*(1+replicasPerMaster))
-	for i := range cfgs {
-		cfgs[i] = cfg
-	}
-	c := &Cluster{t: t, nodes: startAll(t, cfgs)}
+	c := &Cluster{t: t, nodes: startAll(t, masters*(1+replicasPerMaster), cfg)}
 	c.shareSlots(masters)
 	c.introduce()
 	c.attachReplicas(masters, replicasPerMaster)

@@ -56,7 +56,7 @@ func configure(t testing.TB, opts []Option) config {
 	return c
 }
 
-// with returns a copy that has more arguments and shares nothing with the original.
+// with returns a copy with arguments in front of the user's, which may so overrule them.
 func (c config) with(args ...string) config {
 	c.args = slices.Concat(args, c.args)
 	return c

@@ -40,7 +40,7 @@ func TestServersEndWithTheirTest(t *testing.T) {
 	for _, way := range []string{"panic", "panic in a goroutine", "exit", "kill"} {
 		t.Run(way, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$")
-			cmd.Env = append(os.Environ(), victimEnv+"="+way)
+			cmd.Env = append(os.Environ(), victimEnv+"="+way, "TMPDIR="+t.TempDir())
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -29,10 +29,10 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts ...Option) *Senti
 	cfg := configure(t, opts).with("--repl-diskless-sync-delay", "0")
 	// Sentinels rewrite the configuration of servers: with a file it lasts over restarts, as it does in production.
 	cfg.conf = func(int, string) string { return "# the master\n" }
-	master := startAll(t, []config{cfg})[0]
+	master := startAll(t, 1, cfg)[0]
 
 	cfg.conf = func(int, string) string { return fmt.Sprintf("replicaof 127.0.0.1 %d\n", master.port) }
-	followers := startAll(t, repeat(cfg, replicas))
+	followers := startAll(t, replicas, cfg)
 	for _, r := range followers {
 		mustPoll(t, fmt.Sprint(r, " to replicate"), r.replicating)
 	}
@@ -41,17 +41,9 @@ func StartSentinel(t testing.TB, replicas, sentinels int, opts ...Option) *Senti
 	cfg.sentinel = true
 	cfg.conf = func(port int, dir string) string { return sentinelConf(port, dir, master.port, sentinels/2+1) }
 	set := &SentinelSet{t: t, data: append([]*Server{master}, followers...), current: master}
-	set.sentinels = startAll(t, repeat(cfg, sentinels))
+	set.sentinels = startAll(t, sentinels, cfg)
 	mustPoll(t, "the sentinels to know one another", set.complete)
 	return set
-}
-
-func repeat(cfg config, n int) []config {
-	all := make([]config, n)
-	for i := range all {
-		all[i] = cfg
-	}
-	return all
 }
 
 func sentinelConf(port int, dir string, master, quorum int) string {

@@ -32,19 +32,14 @@ func Start(t testing.TB, opts ...Option) *Server {
 // StartN starts n servers that know nothing of one another, at the same time.
 func StartN(t testing.TB, n int, opts ...Option) []*Server {
 	t.Helper()
-	cfg := configure(t, opts)
-	cfgs := make([]config, n)
-	for i := range cfgs {
-		cfgs[i] = cfg.with()
-	}
-	return startAll(t, cfgs)
+	return startAll(t, n, configure(t, opts))
 }
 
-// startAll starts a server for each configuration, in parallel, and leaves none behind when one of them fails.
-func startAll(t testing.TB, cfgs []config) []*Server {
+// startAll starts n servers of a kind, and leaves none behind when one of them fails.
+func startAll(t testing.TB, n int, cfg config) []*Server {
 	t.Helper()
-	servers := make([]*Server, len(cfgs))
-	for i, cfg := range cfgs {
+	servers := make([]*Server, n)
+	for i := range servers {
 		servers[i] = &Server{t: t, cfg: cfg, base: t.TempDir()}
 		t.Cleanup(servers[i].cleanup)
 	}
