@@ -30,6 +30,9 @@ func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
+		if os.Getenv("LATCHKIT_REQUIRE_PROMTOOL") != "" {
+			t.Fatal("there is no promtool: install Debian's package prometheus")
+		}
 		t.Skip("NOT TESTED: there is no promtool. Install Debian's package prometheus.")
 	}
 	if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
