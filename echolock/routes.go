@@ -1,17 +1,18 @@
 package echolock
 
 import (
+	"maps"
 	"net/http"
-	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/labstack/echo/v4"
 )
 
-// routes knows whether a request has found a route. Echo does not say so: for "not found" it runs the middlewares too,
-// and a group answers below its prefix by a catch-all route of its own.
+// routes knows whether a request has found a route. Echo does not say so: for "not found" and "method not allowed" it
+// runs the middlewares too, and a group answers at and below its prefix by routes of its own.
 type routes struct {
-	known sync.Map // route → true: those that look like a catch-all of a group and are real
+	// known are the routes that were looked up and are real. What is not may become so, and is looked up each time.
+	known atomic.Pointer[map[route]bool]
 }
 
 type route struct {
@@ -21,31 +22,47 @@ type route struct {
 
 // match tells whether the request has found a route, or, before the routing (in Pre), whether it will.
 func (rs *routes) match(c echo.Context) bool {
-	path := c.Path()
-	switch {
-	case path == "":
+	if c.Path() == "" {
 		return willMatch(c)
-	case strings.HasSuffix(path, "*"), c.Request().Method == http.MethodOptions,
-		sameCode(c.Handler(), echo.MethodNotAllowedHandler):
-		return rs.registered(c, path)
-	default:
+	}
+	r := route{routerOf(c), c.Request().Method, c.Path()}
+	if known := rs.known.Load(); known != nil && (*known)[r] {
 		return true
 	}
+	found := r.found(c)
+	if found {
+		rs.remember(r)
+	}
+	return found
 }
 
-// registered tells whether somebody has registered just this method and path.
-func (rs *routes) registered(c echo.Context, path string) bool {
-	r := route{routerOf(c), c.Request().Method, path}
-	if _, ok := rs.known.Load(r); ok {
-		return true
-	}
+// found looks the route up. One that is in no list was added past echo, by its Router: it is real.
+func (r route) found(c echo.Context) bool {
+	substitute := r.method == http.MethodOptions || sameCode(c.Handler(), echo.MethodNotAllowedHandler)
 	for _, candidate := range r.router.Routes() {
-		if candidate.Method == r.method && candidate.Path == r.path {
-			rs.known.Store(r, true)
+		switch {
+		case candidate.Path != r.path:
+		case candidate.Method == r.method:
 			return true
+		case candidate.Method == echo.RouteNotFound:
+			substitute = true
 		}
 	}
-	return false
+	return !substitute
+}
+
+func (rs *routes) remember(r route) {
+	for {
+		before := rs.known.Load()
+		after := map[route]bool{}
+		if before != nil {
+			after = maps.Clone(*before)
+		}
+		after[r] = true
+		if rs.known.CompareAndSwap(before, &after) {
+			return
+		}
+	}
 }
 
 // willMatch asks the router on behalf of another context.
