@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/fallback"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -58,6 +60,17 @@ func mustAcquire(t *testing.T, locks core.Locker, ctx context.Context, key strin
 	return lease
 }
 
+// waiter starts an Acquire that waits for ever, and returns once it does.
+func (l *lab) waiter(locks core.Locker, ctx context.Context, key string) <-chan error {
+	l.t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		done <- core.Do(ctx, locks, key, func(context.Context) error { return nil }, core.WithWait(core.Forever))
+	}()
+	eventually(l.t, "a waiter", func() bool { n, _ := l.sum("latchkit.waiting"); return n == 1 })
+	return done
+}
+
 func TestEngineOneLock(t *testing.T) {
 	l := newLab(t)
 	locks := l.locks(core.Local())
@@ -100,12 +113,7 @@ func TestEngineContended(t *testing.T) {
 		t.Fatal(err)
 	}
 	canceled, cancel := context.WithCancel(ctx)
-	done := make(chan error)
-	go func() {
-		_, err := locks.Acquire(canceled, "k", core.WithWait(core.Forever))
-		done <- err
-	}()
-	eventually(t, "a waiter", func() bool { n, _ := l.sum("latchkit.waiting"); return n == 1 })
+	done := l.waiter(locks, canceled, "k")
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
@@ -136,14 +144,11 @@ func TestEngineWaitThatIsServed(t *testing.T) {
 	locks := l.locks(core.Local())
 	ctx := context.Background()
 	lease := mustAcquire(t, locks, ctx, "k")
-	served := make(chan *core.Lease)
-	go func() {
-		second, _ := locks.Acquire(ctx, "k", core.WithWait(core.Forever))
-		served <- second
-	}()
-	eventually(t, "a waiter", func() bool { n, _ := l.sum("latchkit.waiting"); return n == 1 })
+	served := l.waiter(locks, ctx, "k")
 	lease.Release(ctx)
-	(<-served).Release(ctx)
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
 
 	s := l.named("lock.acquire")[1]
 	has(t, s, attrOutcome.String("acquired"))
@@ -273,6 +278,35 @@ func TestEngineOutage(t *testing.T) {
 	b.down.Store(false)
 	lease.Release(ctx)
 	request.End()
+	l.quiet()
+}
+
+func TestEngineFallback(t *testing.T) {
+	l := newLab(t)
+	b := &faulty{Backend: core.Local()}
+	locks := l.locks(fallback.Wrap(b, fallback.WithLogger(slog.New(slog.DiscardHandler))))
+	mustAcquire(t, locks, context.Background(), "before").Release(context.Background())
+	b.down.Store(true)
+	var lease *core.Lease
+	eventually(t, "the breaker to open", func() (ok bool) {
+		var err error
+		lease, err = locks.Acquire(context.Background(), "k")
+		return err == nil
+	})
+	all := l.named("lock.acquire")
+	s := all[len(all)-1]
+	has(t, s, attrOutcome.String("acquired"), attrDegraded.Bool(true), attrFence.Int64(0))
+	if s.Status().Code != codes.Unset {
+		t.Errorf("status %v: a fallback is no error", s.Status())
+	}
+	if n, _ := l.sum("latchkit.fallback.grants", attrBackend.String("local")); n != 1 {
+		t.Errorf("%d grants", n)
+	}
+	eventually(t, "the breaker's word", func() bool { n, _ := l.sum("latchkit.breaker.state", attrState.String("open")); return n == 1 })
+	if n, _ := l.sum("latchkit.breaker.transitions", attrFrom.String("closed"), attrTo.String("open")); n != 1 {
+		t.Errorf("%d transitions", n)
+	}
+	lease.Release(context.Background())
 	l.quiet()
 }
 

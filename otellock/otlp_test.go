@@ -40,11 +40,7 @@ func TestOTLP(t *testing.T) {
 	if _, err := locks.Acquire(ctx, key); err == nil {
 		t.Fatal("acquired twice")
 	}
-	served := make(chan error)
-	go func() {
-		served <- core.Do(ctx, locks, key, func(context.Context) error { return nil }, core.WithWait(core.Forever))
-	}()
-	eventually(t, "a waiter", func() bool { n, _ := l.sum("latchkit.waiting"); return n == 1 })
+	served := l.waiter(locks, ctx, key)
 	first.Release(ctx)
 	if err := <-served; err != nil {
 		t.Fatal(err)
