@@ -182,10 +182,10 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 	ended := h.end(cause, why)
 	first := h.leases
 	return func() {
+		ended() // first, so that a holder who learns of its loss finds it counted
 		for l := first; l != nil; l = l.sibling {
 			l.finish(cause)
 		}
-		ended()
 	}
 }
 
