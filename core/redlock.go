@@ -138,6 +138,7 @@ type redLock struct {
 	proposal atomic.Int64 // the last fence that was proposed or seen
 	clocks   atomic.Pointer[ClockTracer]
 	judge    judge
+	started  sync.Once // enrols the nodes, for a Backend that is used without New
 	ended    sync.WaitGroup // goroutines of nodes and of the judge
 }
 
@@ -146,6 +147,7 @@ func (b *redLock) Check() error {
 	if b.invalid != nil {
 		return b.invalid
 	}
+	b.started.Do(func() {})
 	return b.enrol()
 }
 
@@ -174,6 +176,7 @@ func (b *redLock) bounded(ttl time.Duration) error {
 // Do implements Backend. All operations go to all nodes, in one script call for each node; a second round follows for
 // the few whose fence must be written back.
 func (b *redLock) Do(ctx context.Context, ops []*Op) {
+	b.started.Do(func() { b.enrol() })
 	rounds := make([]*round, 0, len(ops))
 	for _, op := range ops {
 		if op.Err = b.refuses(op); op.Err != nil {

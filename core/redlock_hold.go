@@ -7,7 +7,9 @@ import (
 
 // quorumHold is what this process knows of one hold at each node. It travels as Op.Home.
 type quorumHold struct {
-	owner string
+	key, owner string
+	// unknown: it was not granted through this Backend, so what the nodes say is all there is.
+	unknown bool
 
 	mu       sync.Mutex
 	places   []place   // by node
@@ -38,8 +40,12 @@ const (
 
 const never = int64(9e15) // in µs; exact in Lua's numbers
 
-func newQuorumHold(owner string, nodes int) *quorumHold {
-	return &quorumHold{owner: owner, places: make([]place, nodes)}
+// holdOf returns the hold that op is about.
+func (b *redLock) holdOf(op *Op) *quorumHold {
+	if h, ok := op.Home.(*quorumHold); ok && h.key == op.Key && h.owner == op.Owner {
+		return h
+	}
+	return &quorumHold{key: op.Key, owner: op.Owner, unknown: op.Action != Try, places: make([]place, len(b.nodes))}
 }
 
 // standing is what an answer means for a hold that was granted.
@@ -67,6 +73,8 @@ func (h *quorumHold) present(i int, a nodeSays, ttl time.Duration) standing {
 	p := &h.places[i]
 	p.until = max(p.until, a.now+ttl.Microseconds())
 	switch {
+	case h.unknown:
+		return counts
 	case a.life == "-":
 		return absent // brought back by a snapshot, perhaps: it counts when the node has been judged
 	case p.state == kept && p.life == a.life:
@@ -87,7 +95,7 @@ func (h *quorumHold) missing(i int, a nodeSays, foreign bool) standing {
 	p := &h.places[i]
 	remembers := p.life == a.life && a.life != "-" && a.now < p.until
 	switch {
-	case p.state == deleted, (p.state == kept || p.state == filled) && remembers:
+	case h.unknown, p.state == deleted, (p.state == kept || p.state == filled) && remembers:
 		p.state, p.until = deleted, never
 		if foreign {
 			return taken

@@ -45,10 +45,7 @@ func (b *redLock) newRound(op *Op) *round {
 	name := lockName(op.Key)
 	r := &round{lock: b, op: op, action: roundAction(op), key: op.Key, name: name, companion: companionName("wait", name),
 		engine: op.Waiter, millis: millis(op), label: meta(op), ttl: op.TTL, keep: op.Keep, fences: max(1, op.Fences)}
-	r.hold, _ = op.Home.(*quorumHold)
-	if r.hold == nil {
-		r.hold = newQuorumHold(op.Owner, len(b.nodes))
-	}
+	r.hold = b.holdOf(op)
 	if op.Action == Try || op.Action == Refill {
 		r.proposal = b.propose(r.fences)
 	}
@@ -541,8 +538,9 @@ func (r *round) refuse() {
 // ask carries out an operation that has no place in Op, and returns the decided round.
 func (b *redLock) ask(ctx context.Context, action, key string) *round {
 	name := lockName(key)
-	r := &round{lock: b, op: &Op{}, action: action, key: key, name: name, companion: companionName("wait", name),
-		ttl: b.maxTTL, hold: newQuorumHold("-", len(b.nodes))}
+	op := &Op{Hold: Hold{Key: key}, Owner: "-"}
+	r := &round{lock: b, op: op, action: action, key: key, name: name, companion: companionName("wait", name),
+		ttl: b.maxTTL, hold: b.holdOf(op)}
 	r.start()
 	b.send([]*round{r})
 	b.await(ctx, []*round{r})
