@@ -48,19 +48,21 @@ func isNil(rdb redis.UniversalClient) bool {
 }
 
 // serverOf puts a client's connections under our rules: a context's deadline bounds the socket, a read takes no longer
-// than a trip, and nothing is sent twice. A *redis.Client gives a clone that shares the pool and is never closed; other
-// clients cannot, so their trips run in a goroutine that is left behind when the context ends first.
+// than a trip, and nothing is sent twice. A *redis.Client gives a clone that shares the pool and is never closed, but
+// has lost the client's hooks, so one that obeys contexts already is used as it is. Other clients cannot be cloned: their
+// trips run in a goroutine that is left behind when the context ends first.
 func serverOf(name string, rdb redis.UniversalClient) *server {
 	c, ok := rdb.(*redis.Client)
 	if !ok {
 		return &server{name: name, client: detached{rdb},
 			subscribe: func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) }}
 	}
-	clone := c.WithTimeout(tripLimit)
-	clone.Options().ContextTimeoutEnabled = true
-	clone.Options().MaxRetries = 0
-	return &server{name: name, client: clone, whole: clone,
-		subscribe: func(ctx context.Context) *redis.PubSub { return clone.Subscribe(ctx) }}
+	if !c.Options().ContextTimeoutEnabled {
+		c = c.WithTimeout(tripLimit)
+		c.Options().ContextTimeoutEnabled = true
+	}
+	return &server{name: name, client: c, whole: c,
+		subscribe: func(ctx context.Context) *redis.PubSub { return c.Subscribe(ctx) }}
 }
 
 type detached struct{ rdb redis.UniversalClient }

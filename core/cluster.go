@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +18,6 @@ type clusterClient interface {
 	redis.UniversalClient
 	Options() *redis.ClusterOptions
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	SlaveForKey(ctx context.Context, key string) (*redis.Client, error)
 	ReloadState(ctx context.Context)
 }
 
@@ -38,6 +37,7 @@ type cluster struct {
 
 	mu      sync.Mutex
 	servers map[*redis.Client]*server
+	own     []*redis.Client // those of them that are ours to close
 	asking  bool // a refresh is under way
 	asked   time.Time
 	ending  context.CancelFunc // ends it; nil when none is under way
@@ -131,35 +131,57 @@ func (c *cluster) server(client *redis.Client) *server {
 	return s
 }
 
-// at returns the server of slot that is reached at addr, or nil when the client has told of none.
-func (c *cluster) at(addr string, slot int) *server {
-	if s := c.reachedAt(addr); s != nil {
-		return s
+// at returns the server that is reached at addr, as told by the server from, or nil when addr makes no sense. A master
+// that the client has not told of, for it is new or was a replica, is given a client of our own: the given one learns of
+// it only when it asks for the slots, and may ask the very server that hangs.
+func (c *cluster) at(addr string, from *server, slot int) *server {
+	addr = reach(addr, from.name)
+	if master, err := c.rdb.MasterForKey(context.Background(), slotTag(slot)); err == nil {
+		c.server(master)
 	}
-	// It may be a replica that was promoted. The client tells of replicas one at a time.
-	for range 8 {
-		replica, err := c.rdb.SlaveForKey(context.Background(), slotTag(slot))
-		if err != nil {
-			return nil
-		}
-		c.server(replica)
-	}
-	return c.reachedAt(addr)
-}
-
-func (c *cluster) reachedAt(addr string) *server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var found *server
 	for client, s := range c.servers {
-		switch addr {
-		case client.NodeAddress(): // as the Cluster says
+		if client.Options().Addr == addr || client.NodeAddress() == addr {
 			return s
-		case client.Options().Addr: // as it is reached
-			found = s
 		}
 	}
-	return found
+	if addr == "" || from.whole == nil {
+		return nil
+	}
+	own := redis.NewClient(optionsFor(addr, *from.whole.Options()))
+	s := serverOf(addr, own)
+	c.servers[own], c.own = s, append(c.own, own)
+	return s
+}
+
+// optionsFor returns the options of one server for another of the same Cluster.
+func optionsFor(addr string, o redis.Options) *redis.Options {
+	o.Addr, o.NodeAddress = addr, addr
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled, o.MaxRetries = tripLimit, tripLimit, true, -1
+	o.MinIdleConns = 0
+	if notes := o.MaintNotificationsConfig; notes != nil {
+		again := *notes // each client has its own
+		o.MaintNotificationsConfig = &again
+	}
+	return &o
+}
+
+// reach returns how to reach the server that from, itself reached at that address, tells to be at addr: an empty or a
+// loopback host is its own, and so is port 0 (of a Cluster that speaks TLS only). "" where that cannot be.
+func reach(addr, from string) string {
+	host, port, err := net.SplitHostPort(addr)
+	fromHost, fromPort, fromErr := net.SplitHostPort(from)
+	if err != nil || fromErr != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || host == "?" || ip != nil && ip.IsLoopback() {
+		host = fromHost
+	}
+	if port == "0" || port == "" {
+		port = fromPort
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // forget drops a server whose client was closed: by the Cluster's client, which has seen it leave, or by the user.
@@ -180,14 +202,14 @@ func (c *cluster) forget(s *server) {
 // sent, since it did nothing at s and another is named; else nil.
 func (c *cluster) next(s *server, slot int, err error) *server {
 	if addr, moved := redis.IsMovedError(err); moved {
-		return c.moved(slot, addr)
+		return c.moved(s, slot, addr)
 	}
 	if _, ask := redis.IsAskError(err); ask {
 		return c.any // it asks on one connection, which takes more than a command
 	}
 	if errors.Is(err, redis.ErrClosed) {
 		c.forget(s)
-		if other := c.known(slot); other != nil && other.whole != s.whole {
+		if other := c.known(slot); other != nil && other != s && other.whole != s.whole {
 			return other
 		}
 		return nil
@@ -200,8 +222,9 @@ func (c *cluster) next(s *server, slot int, err error) *server {
 	return nil
 }
 
-func (c *cluster) moved(slot int, addr string) *server {
-	s := c.at(addr, slot)
+// moved notes that slot is at addr, as from says.
+func (c *cluster) moved(from *server, slot int, addr string) *server {
+	s := c.at(addr, from, slot)
 	if s != nil {
 		c.table[slot].Store(s)
 	}
@@ -213,9 +236,9 @@ func (c *cluster) moved(slot int, addr string) *server {
 }
 
 // strayed is told by the hub that a channel is not where it was thought to be.
-func (c *cluster) strayed(err error) {
+func (c *cluster) strayed(from *server, err error) {
 	if addr, moved := redis.IsMovedError(err); moved {
-		c.moved(movedSlot(err), addr)
+		c.moved(from, movedSlot(err), addr)
 		return
 	}
 	c.refresh()
@@ -264,25 +287,27 @@ func (c *cluster) refresh() {
 // ask asks some of the servers, and takes the first good answer.
 func (c *cluster) ask(ctx context.Context) {
 	asked := c.some(askWidth)
-	answers := make(chan []redis.ClusterSlot, len(asked))
+	type answer struct {
+		from   *server
+		ranges []redis.ClusterSlot
+	}
+	answers := make(chan answer, len(asked))
 	for _, s := range asked {
 		go func() {
-			answer, err := s.whole.ClusterSlots(ctx).Result()
-			if err != nil {
-				answer = nil
-			}
-			answers <- answer
+			ranges, _ := s.whole.ClusterSlots(ctx).Result()
+			answers <- answer{s, ranges}
 		}()
 	}
 	best := 0
 	for range asked {
 		// More slots are a better answer: a server that was cut off tells of fewer.
-		if answer := <-answers; covered(answer) > best {
-			best = covered(answer)
-			c.apply(answer)
-			if best == slots {
-				break
-			}
+		a := <-answers
+		if n := covered(a.ranges); n > best {
+			best = n
+			c.apply(a.from, a.ranges)
+		}
+		if best == slots {
+			return
 		}
 	}
 	if best == 0 {
@@ -303,6 +328,11 @@ func covered(ranges []redis.ClusterSlot) (n int) {
 
 // some returns n of the servers at random.
 func (c *cluster) some(n int) []*server {
+	for range 8 * n { // those that nobody has needed yet are as good
+		if master, err := c.rdb.MasterForKey(context.Background(), slotTag(rand.N(slots))); err == nil {
+			c.server(master)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make([]*server, 0, len(c.servers))
@@ -310,24 +340,19 @@ func (c *cluster) some(n int) []*server {
 		all = append(all, s)
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return slices.Clone(all[:min(n, len(all))])
+	return all[:min(n, len(all))]
 }
 
-// apply takes over an answer. What the client has not told of is left to it.
-func (c *cluster) apply(ranges []redis.ClusterSlot) {
-	unknown := false
+// apply takes over what a server told.
+func (c *cluster) apply(from *server, ranges []redis.ClusterSlot) {
 	for _, r := range ranges {
 		if len(r.Nodes) == 0 {
 			continue
 		}
-		s := c.at(r.Nodes[0].Addr, r.Start)
-		unknown = unknown || s == nil
+		s := c.at(r.Nodes[0].Addr, from, r.Start)
 		for slot := max(r.Start, 0); slot <= min(r.End, slots-1); slot++ {
 			c.table[slot].Store(s)
 		}
-	}
-	if unknown {
-		c.rdb.ReloadState(context.Background())
 	}
 }
 
@@ -337,7 +362,7 @@ func (c *cluster) clear() {
 	}
 }
 
-// close ends a refresh that is under way.
+// close ends a refresh that is under way, and closes the clients that are our own.
 func (c *cluster) close() {
 	c.mu.Lock()
 	ending, asks := c.ending, c.asks
@@ -345,6 +370,14 @@ func (c *cluster) close() {
 	if ending != nil {
 		ending()
 		<-asks
+	}
+	c.mu.Lock()
+	own := c.own
+	c.own = nil
+	c.mu.Unlock()
+	for _, client := range own {
+		c.forget(c.server(client))
+		client.Close()
 	}
 }
 

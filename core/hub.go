@@ -22,7 +22,7 @@ type hub struct {
 	// home returns the server that tells of channel; nil when that is not known now. It does not block.
 	home func(channel string) *server
 	// strayed is told that a channel is not where home said, with the server's words if it had any.
-	strayed func(err error)
+	strayed func(from *server, err error)
 	// sharded: SSUBSCRIBE, where the server knows it.
 	sharded bool
 
@@ -61,7 +61,7 @@ const (
 )
 
 func newHub(home func(channel string) *server) *hub {
-	return &hub{home: home, strayed: func(error) {}, topics: make(map[string]*topic), sessions: make(map[*server]*session)}
+	return &hub{home: home, strayed: func(*server, error) {}, topics: make(map[string]*topic), sessions: make(map[*server]*session)}
 }
 
 // watch has wake called for each message on channel. It returns when the subscription stands.
@@ -505,7 +505,7 @@ func (s *session) left(channel string) {
 	}
 	h.mu.Unlock()
 	if unasked {
-		h.strayed(nil)
+		h.strayed(s.server, nil)
 	}
 }
 
@@ -516,7 +516,7 @@ func (s *session) refused(err error) {
 	case strings.Contains(text, "unknown command") && s.plain():
 	case strings.HasPrefix(text, "MOVED "):
 		// Those of that slot, which do not stand yet, are elsewhere.
-		s.hub.strayed(err)
+		s.hub.strayed(s.server, err)
 		slot := movedSlot(err)
 		s.hub.mu.Lock()
 		for t := range s.topics {

@@ -17,6 +17,9 @@ import (
 // newer, or Valkey. The client stays the caller's: it is neither closed nor changed, and its settings for retries and
 // timeouts do not change any outcome.
 //
+// The client's hooks, such as those of redisotel, see the commands for locks only where its ContextTimeoutEnabled is
+// set: go-redis makes no client that obeys contexts and has the hooks of one that does not.
+//
 // A nil client is an ErrInvalidOption of New, and so is a *redis.Ring, which sends a key to another server when the
 // first does not answer for a moment: two could hold it then. What else implements redis.UniversalClient is taken for
 // one server.
@@ -36,7 +39,7 @@ func newRedis(name string, rdb redis.UniversalClient, d dialect) *redisBackend {
 		}
 		b.cluster = newCluster(client)
 		b.hub = newHub(func(channel string) *server { return b.cluster.known(slotOf(channel)) })
-		b.hub.strayed = func(err error) { b.cluster.strayed(err) }
+		b.hub.strayed = b.cluster.strayed
 		// With slots of the user's own making the servers are no Cluster, and know nothing of slots.
 		real := client.Options().ClusterSlots == nil
 		b.striped.Store(real)
