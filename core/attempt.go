@@ -109,7 +109,7 @@ func backoff(ctx context.Context, n int, limit time.Time) bool {
 // establish makes a granted attempt a tenure and the caller its first holder.
 func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error) {
 	locks, now := a.locks, time.Now()
-	err := a.ctx.Err()
+	err := ended(a.ctx)
 	if err == nil && !locks.live.add() {
 		err = ErrClosed
 	}
@@ -192,8 +192,8 @@ func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) err
 		if err := locks.trips.do(ctx, ctx, op, limit); err != nil {
 			return fmt.Errorf("latchkit: extend %q: %w", l.key, err)
 		}
-		if ctx.Err() != nil && op.Err != nil {
-			return fmt.Errorf("latchkit: extend %q: %w", l.key, ctx.Err())
+		if err := ended(ctx); err != nil && op.Err != nil {
+			return fmt.Errorf("latchkit: extend %q: %w", l.key, err)
 		}
 		if op.Err != nil && errors.Is(op.Err, ErrUnavailable) && backoff(ctx, n, limit) {
 			continue

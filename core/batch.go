@@ -99,11 +99,14 @@ func (r *route) alone(values, caller context.Context, op *Op, limit time.Time) e
 	one := [1]*Op{op}
 	r.trips.backend.Do(r.trips.alarms.newTrip(values, caller, limit), one[:])
 	r.land()
-	if caller != nil && op.Action == Try && caller.Err() != nil {
-		r.trips.undo.settle(op)
-		return caller.Err()
+	if op.Action != Try {
+		return nil
 	}
-	return nil
+	err := ended(caller)
+	if err != nil {
+		r.trips.undo.settle(op)
+	}
+	return err
 }
 
 // abandon withdraws a call whose caller has gone because of cause.

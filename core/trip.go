@@ -77,14 +77,19 @@ func CallerEnded(ctx context.Context) error {
 		}
 		return ctx.Err()
 	}
-	if c.caller == nil {
+	return ended(c.caller)
+}
+
+// ended returns why a caller has ended, nil when it has not. A socket's timer may fire a moment before the context's own
+// for the same deadline.
+func ended(caller context.Context) error {
+	if caller == nil {
 		return nil
 	}
-	if err := c.caller.Err(); err != nil {
+	if err := caller.Err(); err != nil {
 		return err
 	}
-	// The socket's timer may have fired a moment before the context's own.
-	if d, ok := c.caller.Deadline(); ok && !time.Now().Before(d) {
+	if d, ok := caller.Deadline(); ok && !time.Now().Before(d) {
 		return context.DeadlineExceeded
 	}
 	return nil
