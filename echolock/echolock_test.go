@@ -20,6 +20,12 @@ func TestRequests(t *testing.T) {
 	})
 }
 
+func TestRequestsOnRedis(t *testing.T) {
+	adaptertest.RunHTTPOnRedis(t, adaptertest.HTTP{
+		Mount: mount,
+	})
+}
+
 var keys = adaptertest.Keys[echolock.KeyFunc]{
 	Param: echolock.Param, Query: echolock.Query, Header: echolock.Header, Cookie: echolock.Cookie,
 	Form: echolock.Form, JSON: echolock.JSON, BodyHash: echolock.BodyHash, Named: echolock.Named, Join: echolock.Join,
@@ -74,4 +80,10 @@ var options = adaptertest.OptionSet[echolock.Option]{
 	Success: func(ok func(int) bool) echolock.Option {
 		return echolock.WithSuccess(func(c echo.Context, _ error) bool { return ok(c.Response().Status) })
 	},
+}
+
+// An adapter costs its user one import.
+func TestLinks(t *testing.T) {
+	adaptertest.WantNoLinks(t, adaptertest.Gin, adaptertest.Protobuf, adaptertest.Chi, adaptertest.GRPC,
+		adaptertest.OpenTelemetry, adaptertest.Breaker, adaptertest.Miniredis, "testing")
 }

@@ -40,6 +40,12 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+func TestRequestsOnRedis(t *testing.T) {
+	adaptertest.RunHTTPOnRedis(t, adaptertest.HTTP{
+		Mount: func(_ *testing.T, routes ...adaptertest.Route) http.Handler { return mount(gin.New(), routes) },
+	})
+}
+
 var keys = adaptertest.Keys[ginlock.KeyFunc]{
 	Param: ginlock.Param, Query: ginlock.Query, Header: ginlock.Header, Cookie: ginlock.Cookie,
 	Form: ginlock.Form, JSON: ginlock.JSON, BodyHash: ginlock.BodyHash, Named: ginlock.Named, Join: ginlock.Join,
@@ -84,4 +90,10 @@ var options = adaptertest.OptionSet[ginlock.Option]{
 	Success: func(ok func(int) bool) ginlock.Option {
 		return ginlock.WithSuccess(func(c *gin.Context) bool { return ok(c.Writer.Status()) })
 	},
+}
+
+// An adapter costs its user one import.
+func TestLinks(t *testing.T) {
+	adaptertest.WantNoLinks(t, adaptertest.Echo, adaptertest.Chi, adaptertest.GRPC,
+		adaptertest.OpenTelemetry, adaptertest.Breaker, adaptertest.Miniredis, "testing")
 }

@@ -20,6 +20,12 @@ func TestRequests(t *testing.T) {
 	})
 }
 
+func TestRequestsOnRedis(t *testing.T) {
+	adaptertest.RunHTTPOnRedis(t, adaptertest.HTTP{
+		Mount: mountServeMux,
+	})
+}
+
 var keys = adaptertest.Keys[httplock.KeyFunc]{
 	Param: httplock.Param, Query: httplock.Query, Header: httplock.Header, Cookie: httplock.Cookie,
 	Form: httplock.Form, JSON: httplock.JSON, BodyHash: httplock.BodyHash, Named: httplock.Named, Join: httplock.Join,
@@ -72,4 +78,10 @@ func braces(path string) string {
 		}
 	}
 	return strings.Join(segments, "/")
+}
+
+// An adapter costs its user one import.
+func TestLinks(t *testing.T) {
+	adaptertest.WantNoLinks(t, adaptertest.Gin, adaptertest.Echo, adaptertest.Protobuf, adaptertest.Chi, adaptertest.GRPC,
+		adaptertest.OpenTelemetry, adaptertest.Breaker, adaptertest.Miniredis, "testing")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/core/locktest"
 	"github.com/latchkit/latchkit/internal/admit"
 )
 
@@ -15,6 +16,25 @@ import (
 type Adapter struct {
 	// Serve starts the service, which ends with the test, and returns how to call it.
 	Serve func(t *testing.T, s Service) Call
+	// Locks makes what to lock with; nil: locktest.New.
+	Locks func(t *testing.T) *core.Locks
+	// Lose takes the key away from its holder, who is to notice within the TTL; nil: by ForceRelease.
+	Lose func(ctx context.Context, locks *core.Locks, key string) error
+}
+
+func (a Adapter) lose(ctx context.Context, locks *core.Locks, key string) error {
+	if a.Lose == nil {
+		return locks.ForceRelease(ctx, key)
+	}
+	return a.Lose(ctx, locks, key)
+}
+
+func (a Adapter) locks(t *testing.T) *core.Locks {
+	t.Helper()
+	if a.Locks == nil {
+		return locktest.New(t)
+	}
+	return a.Locks(t)
 }
 
 // Service is what an Adapter stands in front of.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/latchkit/latchkit/core"
-	"github.com/latchkit/latchkit/core/locktest"
 	"github.com/latchkit/latchkit/internal/admit"
 )
 
@@ -47,7 +46,7 @@ func Run(t *testing.T, a Adapter) {
 func oneOfFifty(t *testing.T, a Adapter) {
 	var runs, busy, handled atomic.Int32
 	gate := newGate()
-	call := a.Serve(t, Service{Options: Options{Locker: locktest.New(t)}, Handle: gate.handle(&runs)})
+	call := a.Serve(t, Service{Options: Options{Locker: a.locks(t)}, Handle: gate.handle(&runs)})
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -75,7 +74,7 @@ func oneOfFifty(t *testing.T, a Adapter) {
 func sideBySide(t *testing.T, a Adapter) {
 	var runs atomic.Int32
 	gate := newGate()
-	call := a.Serve(t, Service{Options: Options{Locker: locktest.New(t)}, Handle: gate.handle(&runs)})
+	call := a.Serve(t, Service{Options: Options{Locker: a.locks(t)}, Handle: gate.handle(&runs)})
 	var all sync.WaitGroup
 	for _, id := range []string{"1", "2"} {
 		all.Go(func() {
@@ -93,7 +92,7 @@ func sideBySide(t *testing.T, a Adapter) {
 }
 
 func panicFrees(t *testing.T, a Adapter) {
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	var panics atomic.Bool
 	panics.Store(true)
 	call := a.Serve(t, Service{
@@ -116,7 +115,7 @@ func panicFrees(t *testing.T, a Adapter) {
 }
 
 func hangUp(t *testing.T, a Adapter) {
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	running, finish := make(chan struct{}), make(chan struct{})
 	call := a.Serve(t, Service{Options: Options{Locker: locks}, Handle: func(ctx context.Context, _ string) error {
 		close(running)
@@ -172,7 +171,7 @@ func advice(t *testing.T, a Adapter) {
 func cooldown(t *testing.T, a Adapter) {
 	var outcome atomic.Value
 	set := func(err error) { outcome.Store(&err) }
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	call := a.Serve(t, Service{
 		Options: Options{Locker: locks, Cooldown: 5 * time.Second},
 		Handle:  func(context.Context, string) error { return *outcome.Load().(*error) },
@@ -218,7 +217,7 @@ func lockErrors(t *testing.T, a Adapter) {
 }
 
 func leavesQueue(t *testing.T, a Adapter) {
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	locker := &watchedLocker{Locker: locks, calls: make(chan struct{}, 1), errs: make(chan error, 1)}
 	call := a.Serve(t, Service{
 		Options: Options{Locker: locker, Acquire: []core.Option{core.WithWait(core.Forever)}}, Handle: succeed,
@@ -245,7 +244,7 @@ func leavesQueue(t *testing.T, a Adapter) {
 }
 
 func serverDeadline(t *testing.T, a Adapter) {
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	call := a.Serve(t, Service{
 		Options:  Options{Locker: locks, Acquire: []core.Option{core.WithWait(core.Forever)}},
 		Handle:   succeed,
@@ -263,7 +262,7 @@ func serverDeadline(t *testing.T, a Adapter) {
 func cooldownPerRoute(t *testing.T, a Adapter) {
 	for _, perRoute := range []bool{false, true} {
 		call := a.Serve(t, Service{
-			Options: Options{Locker: locktest.New(t), Cooldown: time.Minute, PerRoute: perRoute}, Handle: succeed,
+			Options: Options{Locker: a.locks(t), Cooldown: time.Minute, PerRoute: perRoute}, Handle: succeed,
 		})
 		if answer := call(t.Context(), "pay", "42"); !answer.handled() {
 			t.Fatalf("pay: %+v", answer)
@@ -279,14 +278,14 @@ func cooldownPerRoute(t *testing.T, a Adapter) {
 }
 
 func leaseLost(t *testing.T, a Adapter) {
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	causes := make(chan error, 1)
 	var answers atomic.Bool
 	call := a.Serve(t, Service{
-		Options: Options{Locker: locks, Cooldown: time.Minute},
+		Options: Options{Locker: locks, Cooldown: time.Minute, Acquire: []core.Option{core.WithTTL(time.Second)}},
 		Handle: func(ctx context.Context, _ string) error {
-			if err := locks.ForceRelease(t.Context(), "order:42"); err != nil {
-				t.Errorf("ForceRelease: %v", err)
+			if err := a.lose(t.Context(), locks, "order:42"); err != nil {
+				t.Errorf("losing the lease: %v", err)
 			}
 			select {
 			case <-ctx.Done():
@@ -332,7 +331,7 @@ func degraded(t *testing.T, a Adapter) {
 }
 
 func waits(t *testing.T, a Adapter) {
-	locks := locktest.New(t)
+	locks := a.locks(t)
 	locker := &watchedLocker{Locker: locks, calls: make(chan struct{}, 1), errs: make(chan error, 1)}
 	call := a.Serve(t, Service{
 		Options: Options{Locker: locker, Acquire: []core.Option{core.WithWait(patience)}}, Handle: succeed,
@@ -371,7 +370,7 @@ func defaultLocker(t *testing.T, a Adapter) {
 	if answer := call(t.Context(), "pay", "42"); answer.Row != admit.Misuse {
 		t.Errorf("without a locker: %+v, want misuse", answer)
 	}
-	core.SetDefault(locktest.New(t))
+	core.SetDefault(a.locks(t))
 	if answer := call(t.Context(), "pay", "42"); !answer.handled() {
 		t.Errorf("with the default one: %+v", answer)
 	}
