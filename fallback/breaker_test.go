@@ -155,7 +155,7 @@ func TestWhatIsNoSample(t *testing.T) {
 	for name, err := range map[string]error{
 		"closed client": fmt.Errorf("%w: the client", core.ErrClosed),
 		"excluded":      fmt.Errorf("%w: %w", core.ErrUnavailable, errExcluded),
-		"quarantine":    quarantine{},
+		"quarantine":    &core.QuarantineError{RetryAfter: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore()
@@ -172,12 +172,6 @@ func TestWhatIsNoSample(t *testing.T) {
 }
 
 var errExcluded = errors.New("excluded")
-
-type quarantine struct{}
-
-func (quarantine) Error() string             { return "quarantined" }
-func (quarantine) Unwrap() error             { return core.ErrUnavailable }
-func (quarantine) RetryAfter() time.Duration { return time.Second }
 
 // The deadline bounds the socket, which may report it before the context does.
 func TestASocketThatReportsTheCallersDeadlineFirstIsNoSample(t *testing.T) {
@@ -372,6 +366,42 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// clocked is a backend that hears of the Tracer and gathers keys.
+type clocked struct {
+	core.Backend
+	heard   core.Tracer
+	refuses bool
+}
+
+func (c *clocked) Supports(core.Hold) error {
+	if c.refuses {
+		return core.ErrInvalidOption
+	}
+	return nil
+}
+
+func (c *clocked) Observe(t core.Tracer)       { c.heard = t }
+func (c *clocked) Together(keys []string) bool { return len(keys) < 3 }
+
+func TestTheBackendBehindIsAsked(t *testing.T) {
+	inner := &clocked{Backend: core.Local()}
+	b := wrap(t, inner)
+	if !b.Together([]string{"a", "b"}) || b.Together([]string{"a", "b", "c"}) {
+		t.Error("Together is not the inner one's")
+	}
+	if wrap(t, newStore()).Together([]string{"a"}) {
+		t.Error("Together is true without a Gatherer")
+	}
+	tracer := &breakerTracer{}
+	if b.Observe(tracer); inner.heard != tracer {
+		t.Error("the backend behind did not hear of the Tracer")
+	}
+	inner.refuses = true
+	if err := b.Supports(exclusive("k")); !errors.Is(err, core.ErrInvalidOption) {
+		t.Errorf("Supports: %v", err)
+	}
 }
 
 func TestOptionsOutOfRangeAreErrorsOfNew(t *testing.T) {

@@ -39,8 +39,8 @@ func (n *node) promotions(grants []*grant) (ops []*core.Op, chosen []*grant) {
 				return
 			}
 			g.promoting = true
-			op := &core.Op{Action: core.Try, Hold: g.hold, Owner: g.owner, Fences: 1}
-			op.TTL, op.Fair = left, false
+			op := g.op(core.Try)
+			op.TTL, op.Fair, op.Join, op.Fences = left, false, "", 1
 			ops, chosen = append(ops, op), append(chosen, g)
 		})
 	}
@@ -149,7 +149,7 @@ func (n *node) payDebts(ctx context.Context) {
 		}
 		ops := make([]*core.Op, len(due))
 		for i, d := range due {
-			ops[i] = &core.Op{Action: core.Release, Hold: d.grant.hold, Owner: d.grant.owner, Home: d.grant}
+			ops[i] = n.backend.ledger.release(d.grant)
 		}
 		trip, cancel := context.WithTimeoutCause(ctx, farewellLimit, core.ErrTripTimeout)
 		_, sent := n.send(trip, ops)

@@ -108,6 +108,9 @@ func TestALocalLeaseIsWrittenToTheStoreThatIsBack(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second) // renewed there
 		want(t, try(s.Backend, exclusive("k")), core.Refused, false)
+		if !lease.Degraded() {
+			t.Error("not degraded any more")
+		}
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -185,6 +188,118 @@ func TestALeaseThatIsReleasedWhileItIsWrittenIsDeleted(t *testing.T) {
 			t.Fatal("it was not written")
 		}
 		free(t, s, "k")
+	})
+}
+
+func TestACarriedLeaseWhoseReleaseIsLostIsDeletedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1))
+		op := try(b, core.Hold{Key: "k", TTL: time.Minute})
+		open(t, b, s, down)
+		want(t, do(b, again(core.Extend, op)), core.OK, true)
+		back(t, b, s)
+		s.set(down)
+		want(t, release(b, op), core.OK, false) // which opens the breaker
+		want(t, try(s.Backend, exclusive("k")), core.Refused, false)
+		back(t, b, s)
+		free(t, s, "k")
+	})
+}
+
+func TestAReplayFindsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1))
+		open(t, b, s, down)
+		for _, h := range []core.Hold{exclusive("k"), {Key: "permit", TTL: time.Minute, Kind: core.Limited, Limit: 1}} {
+			op := try(b, h)
+			want(t, op, core.Granted, true)
+			want(t, do(b, &core.Op{Action: core.Try, Hold: h, Owner: op.Owner}), core.Granted, true)
+			want(t, try(b, h), core.Refused, false)
+		}
+	})
+}
+
+// Several keys are granted as a whole or not at all, on either side.
+func TestSeveralKeysAreGrantedAsAWhole(t *testing.T) {
+	all := func(b core.Backend, keys ...string) []*core.Op {
+		ops := make([]*core.Op, len(keys))
+		for i, key := range keys {
+			ops[i] = &core.Op{Action: core.Try, Hold: exclusive(key), Owner: newOwner(), All: true}
+		}
+		b.Do(context.Background(), ops)
+		return ops
+	}
+	verdicts := func(t *testing.T, ops []*core.Op, v core.Verdict) {
+		t.Helper()
+		for _, op := range ops {
+			if op.Err != nil || op.Verdict != v {
+				t.Errorf("%q: verdict %d, err %v; want %d", op.Key, op.Verdict, op.Err, v)
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		told := &degradations{}
+		b := wrap(t, s, after(1), WithOnDegraded(told.add))
+		open(t, b, s, down)
+		held := try(b, exclusive("b"))
+		verdicts(t, all(b, "a", "b", "c"), core.Refused)
+		for _, key := range []string{"a", "c"} {
+			want(t, release(b, try(b, exclusive(key))), core.OK, false)
+		}
+		want(t, try(s.Backend, core.Hold{Key: "b", TTL: time.Hour}), core.Granted, false) // taken elsewhere
+		back(t, b, s)
+		trips := s.count()
+		verdicts(t, all(b, "a", "b", "c"), core.Refused)
+		if s.count() != trips {
+			t.Error("a trip was made for a key that is held here")
+		}
+		want(t, release(b, held), core.OK, false)
+		open(t, b, s, down)
+		verdicts(t, all(b, "a", "b", "c"), core.Granted)
+		synctest.Wait()
+		if got := told.of("b"); len(got) != 3 || got[2] != Granted { // held; taken elsewhere; as a whole
+			t.Errorf("told of %v", got)
+		}
+	})
+}
+
+// A hold that came from another process is known to the store alone.
+func TestAHoldOfAnotherProcessIsNotJoinedHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1))
+		open(t, b, s, down)
+		join := func(root string) *core.Op {
+			op := &core.Op{Action: core.Try, Hold: exclusive("k"), Owner: newOwner()}
+			op.Join = root
+			return do(b, op)
+		}
+		if op := join(newOwner()); !errors.Is(op.Err, core.ErrUnavailable) {
+			t.Errorf("verdict %d, err %v", op.Verdict, op.Err)
+		}
+		first := try(b, exclusive("k"))
+		want(t, join(first.Owner), core.Granted, true)
+		want(t, release(b, first), core.OK, false)
+		want(t, try(b, exclusive("k")), core.Refused, false) // the one that joined is there still
+	})
+}
+
+func TestNoFencesAndNoHandOffWhileOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1))
+		stored := try(b, exclusive("stored"))
+		open(t, b, s, down)
+		local := try(b, exclusive("local"))
+		for _, op := range []*core.Op{stored, local} {
+			more := again(core.Refill, op)
+			if want(t, do(b, more), core.OK, op == local); more.Fenced != 0 || !more.Outside {
+				t.Errorf("%q: %d fences, outside %v", op.Key, more.Fenced, more.Outside)
+			}
+		}
 	})
 }
 
@@ -280,20 +395,30 @@ func TestACooldownHoldsOnBothSides(t *testing.T) {
 			done.Keep = time.Minute
 			want(t, do(b, done), core.OK, false)
 		}
+		stored := try(b, exclusive("stored"))
 		finish(try(b, exclusive("before")))
 		open(t, b, s, down)
+		late := again(core.Release, stored)
+		late.Keep = time.Minute
+		if do(b, late); !errors.Is(late.Err, core.ErrUnavailable) {
+			t.Errorf("a release that does not reach the store: %v", late.Err)
+		}
 		finish(try(b, exclusive("during")))
-		for _, key := range []string{"before", "during"} {
+		for _, key := range []string{"before", "during", "stored"} {
 			op := try(b, exclusive(key))
 			if want(t, op, core.Refused, false); !op.Completed || op.Left == 0 {
 				t.Errorf("%q while open: completed %v, left %v", key, op.Completed, op.Left)
 			}
 		}
 		back(t, b, s)
-		for _, key := range []string{"before", "during"} {
+		tries := s.asked(core.Try, "during") + s.asked(core.Try, "stored")
+		for _, key := range []string{"before", "during", "stored"} {
 			if op := try(b, exclusive(key)); op.Verdict != core.Refused || !op.Completed {
 				t.Errorf("%q when back: verdict %d, completed %v", key, op.Verdict, op.Completed)
 			}
+		}
+		if s.asked(core.Try, "during")+s.asked(core.Try, "stored") != tries {
+			t.Error("a trip was made for what is known here")
 		}
 	})
 }

@@ -104,8 +104,12 @@ func (e *events) overlap(b *Backend, n *node, key string) {
 	})
 }
 
-// Observe implements core.Observable: t is told of the breakers, first of the states that they are in.
+// Observe implements core.Observable: t is told of the breakers, first of the states that they are in. The backend
+// behind the fallback hears of t as well.
 func (b *Backend) Observe(t core.Tracer) {
+	if o, ok := b.inner.(core.Observable); ok {
+		o.Observe(t)
+	}
 	bt, ok := t.(core.BreakerTracer)
 	if !ok {
 		return

@@ -68,6 +68,12 @@ func (b *Backend) Supports(h core.Hold) error {
 	return nil
 }
 
+// Together implements core.Gatherer, as the backend behind the fallback does.
+func (b *Backend) Together(keys []string) bool {
+	g, ok := b.inner.(core.Gatherer)
+	return ok && g.Together(keys)
+}
+
 // State is the state of the breaker; with several nodes the worst of all: open, else half-open, else closed.
 func (b *Backend) State() gobreaker.State {
 	worst := gobreaker.StateClosed
@@ -96,9 +102,12 @@ func (b *Backend) Do(ctx context.Context, ops []*core.Op) {
 	n := b.node(b.inner.Route(ops[0].Key))
 	if n.closed() {
 		n.serve(ctx, ops)
-		return
+	} else {
+		n.standIn(ops, true)
 	}
-	n.standIn(ops, true)
+	if ops[0].All {
+		n.asWhole(ops)
+	}
 }
 
 // Close ends what runs in the background and closes the backend behind the fallback, if it can be closed. The Backend
@@ -159,5 +168,6 @@ func (n *node) unavailable() error {
 func clearReply(op *core.Op) {
 	op.Verdict, op.Err, op.Unsent = core.None, nil, false
 	op.Fence, op.Fenced, op.Left, op.HolderNote = 0, 0, 0, ""
-	op.Completed, op.Outside, op.Degraded = false, false, false
+	op.Completed, op.Split, op.Outside = false, false, false
+	op.Degraded, op.DegradedReason = false, ""
 }

@@ -51,11 +51,13 @@ const (
 
 // grant is the Home of a hold. All but its first block is guarded by the shard of its key.
 type grant struct {
-	hold  core.Hold
+	hold  core.Hold // as it was granted
 	owner string
 	node  *node
 
 	side  side
+	why   string    // the breaker's state when it came to be held without the store
+	join  string    // the hold's Join by now: that of the first is known only once another process takes part
 	inner any       // the store's own Home
 	until time.Time // when it runs out unless extended
 	alone time.Time // since when it is held without the store
@@ -74,6 +76,23 @@ func (g *grant) homeSide() side {
 		return there
 	}
 	return promoted
+}
+
+// root is the owner of the hold that g takes part in: its own, unless it was carried here by another process.
+func (g *grant) root() string { return root(g.owner, g.join) }
+
+func root(owner, join string) string {
+	if join != "" {
+		return join
+	}
+	return owner
+}
+
+// op returns an operation of the background on g.
+func (g *grant) op(a core.Action) *core.Op {
+	op := &core.Op{Action: a, Hold: g.hold, Owner: g.owner}
+	op.Join = g.join
+	return op
 }
 
 // homemade: the store may not know of the grant.
@@ -117,7 +136,7 @@ func (l *ledger) keepsOut(op *core.Op, now time.Time) *refusal {
 	if e == nil || !e.homemade() {
 		return nil
 	}
-	return e.room(op.Hold, op.Owner, op.Waiter, now)
+	return e.room(op.Hold, root(op.Owner, op.Join), op.Waiter, now)
 }
 
 // take records g as granted here, unless there is no room.
@@ -125,7 +144,7 @@ func (l *ledger) take(g *grant, waiter string, now time.Time) *refusal {
 	s := l.lock(g.hold.Key)
 	defer s.Unlock()
 	e := l.open(s, g.hold.Key, now)
-	if r := e.room(g.hold, g.owner, waiter, now); r != nil {
+	if r := e.room(g.hold, g.root(), waiter, now); r != nil {
 		e.waits(g.hold.Kind, waiter, now)
 		return r
 	}
@@ -134,13 +153,21 @@ func (l *ledger) take(g *grant, waiter string, now time.Time) *refusal {
 	return nil
 }
 
+// knows tells whether a hold of root is among those of key.
+func (l *ledger) knows(key, root string, now time.Time) bool {
+	s := l.lock(key)
+	defer s.Unlock()
+	e := l.look(s, key, now)
+	return e != nil && slices.ContainsFunc(e.grants, func(g *grant) bool { return g.root() == root })
+}
+
 // adopt records g, which the store has granted, unless it stands against what this process has granted meanwhile.
 func (l *ledger) adopt(g *grant, now time.Time) *refusal {
 	s := l.lock(g.hold.Key)
 	defer s.Unlock()
 	e := l.open(s, g.hold.Key, now)
 	if e.homemade() {
-		if r := e.room(g.hold, g.owner, "", now); r != nil {
+		if r := e.room(g.hold, g.root(), "", now); r != nil {
 			return r
 		}
 	}
@@ -175,6 +202,15 @@ func (l *ledger) side(g *grant) side {
 	return g.side
 }
 
+// release returns the operation that deletes g in the store.
+func (l *ledger) release(g *grant) *core.Op {
+	s := l.lock(g.hold.Key)
+	defer s.Unlock()
+	op := g.op(core.Release)
+	op.Home = g
+	return op
+}
+
 // thereUntil tells until when the store may have the key of g.
 func (l *ledger) thereUntil(g *grant) time.Time {
 	s := l.lock(g.hold.Key)
@@ -182,11 +218,12 @@ func (l *ledger) thereUntil(g *grant) time.Time {
 	return g.thereUntil
 }
 
-// remove ends g for its holder, and with keep > 0 leaves a mark in its stead. It returns g as it was.
-func (l *ledger) remove(g *grant, keep time.Duration, now time.Time) (was grant) {
+// remove ends g as op says, for its holder, with a mark in its stead if op keeps the key. It returns g as it was.
+func (l *ledger) remove(g *grant, op *core.Op, now time.Time) (was grant) {
 	s := l.lock(g.hold.Key)
 	defer s.Unlock()
 	e := l.look(s, g.hold.Key, now)
+	g.join = op.Join
 	was = *g
 	if g.released = true; g.gone {
 		return was
@@ -202,8 +239,8 @@ func (l *ledger) remove(g *grant, keep time.Duration, now time.Time) (was grant)
 		e.grants = slices.Delete(e.grants, i, i+1)
 	}
 	l.end(g)
-	if keep > 0 {
-		l.setMark(e, now.Add(keep), g.homemade() || !g.node.closed())
+	if op.Keep > 0 {
+		l.setMark(e, now.Add(op.Keep), g.homemade() || !g.node.closed())
 	}
 	l.tidy(s, g.hold.Key, e)
 	return was
@@ -359,8 +396,8 @@ func (e *entry) homemade() bool {
 	return e.markHere || slices.ContainsFunc(e.grants, (*grant).homemade)
 }
 
-// room returns why h does not fit beside what is there, or nil.
-func (e *entry) room(h core.Hold, owner, waiter string, now time.Time) *refusal {
+// room returns why h does not fit beside what is there, or nil. root is whose hold it is, or takes part in.
+func (e *entry) room(h core.Hold, root, waiter string, now time.Time) *refusal {
 	if !e.mark.IsZero() {
 		return &refusal{left: e.mark.Sub(now), completed: true}
 	}
@@ -372,13 +409,13 @@ func (e *entry) room(h core.Hold, owner, waiter string, now time.Time) *refusal 
 		}
 	}
 	blocks := func(g *grant) bool {
-		return g.owner != owner && (h.Kind == core.Exclusive || g.hold.Kind != h.Kind)
+		return g.root() != root && (h.Kind == core.Exclusive || g.hold.Kind != h.Kind)
 	}
 	if slices.ContainsFunc(e.grants, blocks) {
 		return e.refuse(blocks, now)
 	}
 	if h.Kind == core.Limited {
-		others := func(g *grant) bool { return g.owner != owner }
+		others := func(g *grant) bool { return g.root() != root }
 		n := 0
 		for _, g := range e.grants {
 			if others(g) {

@@ -29,7 +29,7 @@ type node struct {
 	stuck       atomic.Bool  // the last trip with a Try in it failed
 	deaf        atomic.Bool  // while open, a release found that the backend does not answer
 	lastFailure atomic.Pointer[error]
-	probeSet    atomic.Bool
+	resting     atomic.Bool // Close was called, and nobody has needed the node since
 
 	mu       sync.Mutex
 	timer    *time.Timer // the next probe
@@ -44,11 +44,6 @@ const (
 	// defaultTimeout is what gobreaker makes of none.
 	defaultTimeout = 60 * time.Second
 )
-
-// prober is a backend that can find out by itself whether a node can serve: it writes something that no user sees.
-type prober interface {
-	Probe(ctx context.Context, route string) error
-}
 
 func newNode(b *Backend, name string) *node {
 	n := &node{backend: b, name: name, timeout: b.settings.breaker.Timeout}
@@ -123,10 +118,9 @@ func (n *node) draining(now time.Time) time.Duration {
 func (n *node) probeAfter(d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.timer != nil {
+	if n.timer != nil || n.resting.Load() {
 		return
 	}
-	n.probeSet.Store(true)
 	n.timer = time.AfterFunc(d, func() {
 		n.mu.Lock()
 		n.timer = nil
@@ -144,12 +138,12 @@ func (n *node) rest() {
 		n.timer = nil
 	}
 	n.debts.rest()
-	n.probeSet.Store(false)
+	n.resting.Store(true)
 }
 
 // wakeProbe makes sure that somebody looks after a breaker that is not closed: Close may have stopped that.
 func (n *node) wakeProbe() {
-	if !n.probeSet.Load() {
+	if n.resting.CompareAndSwap(true, false) {
 		n.probeAfter(n.timeout)
 	}
 }
@@ -157,50 +151,48 @@ func (n *node) wakeProbe() {
 // probe asks a node whose breaker is due whether it can serve, until the breaker closes or opens again. It runs in the
 // background and on its own limit: neither contention nor a caller that leaves can keep the slot.
 func (n *node) probe(ctx context.Context) {
+	pause := time.Millisecond // a hair too early, or another probe is under way
 	for ctx.Err() == nil {
 		done, err := n.breaker.Allow()
 		if err != nil {
-			break // a hair too early
+			break
 		}
-		if n.breaker.State() == gobreaker.StateClosed {
-			done(errNoSample)
-			return
+		sample := errNoSample
+		if n.breaker.State() == gobreaker.StateHalfOpen {
+			sample = n.probeSample(ctx)
 		}
-		trip, cancel := context.WithTimeoutCause(ctx, probeLimit, core.ErrTripTimeout)
-		var sample error
-		err = n.ask(trip)
-		switch n.outcome(err, core.CallerEnded(trip) != nil) {
-		case failed:
-			sample = err
-			n.lastFailure.Store(&err)
-		case excluded:
-			sample = errNoSample
-		}
-		cancel()
 		done(sample)
-		switch {
-		case n.closed():
-			return
-		case n.current() == gobreaker.StateOpen:
-			return // changed has set the next
-		case sample == errNoSample:
-			n.probeSet.Store(false)
-			if ctx.Err() == nil {
-				n.probeAfter(n.timeout)
-			}
-			return
+		if n.current() != gobreaker.StateHalfOpen {
+			return // if it is open, the next is set
+		}
+		if sample == errNoSample {
+			pause = n.timeout
+			break
 		}
 	}
-	if ctx.Err() != nil {
-		n.probeSet.Store(false) // the next caller sets it again
-		return
+	if ctx.Err() == nil {
+		n.probeAfter(pause)
 	}
-	n.probeAfter(time.Millisecond)
+}
+
+// probeSample makes one probe.
+func (n *node) probeSample(ctx context.Context) error {
+	trip, cancel := context.WithTimeoutCause(ctx, probeLimit, core.ErrTripTimeout)
+	defer cancel()
+	err := n.ask(trip)
+	switch n.outcome(err, core.CallerEnded(trip) != nil) {
+	case failed:
+		n.lastFailure.Store(&err)
+		return err
+	case excluded:
+		return errNoSample
+	}
+	return nil
 }
 
 // ask writes to a key that no user has.
 func (n *node) ask(ctx context.Context) error {
-	if p, ok := n.backend.inner.(prober); ok {
+	if p, ok := n.backend.inner.(core.Prober); ok {
 		return p.Probe(ctx, n.name)
 	}
 	op := &core.Op{Action: core.Try, Owner: newOwner(), Fences: 1,

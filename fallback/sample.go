@@ -3,7 +3,6 @@ package fallback
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/latchkit/latchkit/core"
 )
@@ -91,6 +90,6 @@ func answers(err error) bool {
 
 // quarantined tells whether the nodes of a RedLock answer and refuse for a time that they know: waiters wait that out.
 func quarantined(err error) bool {
-	var q interface{ RetryAfter() time.Duration }
+	var q *core.QuarantineError
 	return errors.As(err, &q)
 }

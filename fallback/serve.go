@@ -9,6 +9,9 @@ import (
 
 // serve carries out ops with a closed breaker: in the backend, but for what only this process knows of.
 func (n *node) serve(ctx context.Context, ops []*core.Op) {
+	if ops[0].All && n.keptOut(ops) {
+		return
+	}
 	travel := ops
 	for i, op := range ops {
 		if n.atHome(op) {
@@ -23,6 +26,42 @@ func (n *node) serve(ctx context.Context, ops []*core.Op) {
 	}
 	if len(travel) > 0 {
 		n.trip(ctx, travel)
+	}
+}
+
+// keptOut refuses all of ops when this process keeps one of them out.
+func (n *node) keptOut(ops []*core.Op) bool {
+	for _, op := range ops {
+		if r := n.backend.ledger.keepsOut(op, time.Now()); r != nil {
+			for _, other := range ops {
+				(&refusal{}).apply(other)
+			}
+			r.apply(op)
+			return true
+		}
+	}
+	return false
+}
+
+// asWhole gives back what was granted when not all of ops were: they are to be had together or not at all.
+func (n *node) asWhole(ops []*core.Op) {
+	whole := true
+	for _, op := range ops {
+		whole = whole && op.Err == nil && op.Verdict == core.Granted
+	}
+	for _, op := range ops {
+		g, ok := op.Home.(*grant)
+		switch {
+		case op.Err != nil || op.Verdict != core.Granted || !ok:
+		case !whole:
+			sure := n.backend.ledger.side(g) == there
+			n.backend.ledger.remove(g, op, time.Now())
+			n.owe(g, sure)
+			op.Home = nil
+			(&refusal{}).apply(op)
+		case op.Degraded:
+			n.backend.degraded(Granted, n, op.Key)
+		}
 	}
 }
 
@@ -60,7 +99,7 @@ func (n *node) trip(ctx context.Context, ops []*core.Op) {
 		if g, ok := op.Home.(*grant); ok && op.Action == core.Release {
 			// Its holder is done, whatever the backend will say. The backend wakes those who wait, unless they
 			// wait for what only this process knew.
-			if was := n.backend.ledger.remove(g, op.Keep, time.Now()); was.homemade() {
+			if was := n.backend.ledger.remove(g, op, time.Now()); was.homemade() {
 				defer n.backend.watches.wake(op.Key, op.Waiter)
 			}
 		}
@@ -133,7 +172,7 @@ func (n *node) answered(op *core.Op) {
 	switch {
 	case !ok, op.Action == core.Release:
 	case op.Verdict != core.OK:
-		l.remove(g, 0, now)
+		l.remove(g, op, now)
 		n.backend.watches.wake(op.Key, "")
 	default:
 		l.on(g, now, func() {
@@ -144,7 +183,9 @@ func (n *node) answered(op *core.Op) {
 					g.side = g.homeSide()
 				}
 			}
-			op.Degraded = op.Degraded || g.side != there
+			if g.side != there {
+				op.Degraded, op.DegradedReason = true, g.why
+			}
 		})
 	}
 }
@@ -164,7 +205,8 @@ func (n *node) adopt(op *core.Op, now time.Time) {
 }
 
 func (n *node) newGrant(op *core.Op, s side, now time.Time) *grant {
-	return &grant{hold: op.Hold, owner: op.Owner, node: n, side: s, until: now.Add(op.TTL), alone: now}
+	return &grant{hold: op.Hold, owner: op.Owner, node: n, side: s, why: n.current().String(), join: op.Join,
+		until: now.Add(op.TTL), alone: now}
 }
 
 func later(a, b time.Time) time.Time {

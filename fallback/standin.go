@@ -19,8 +19,10 @@ func (n *node) standIn(ops []*core.Op, unsent bool) {
 		switch {
 		case op.Action == core.Try:
 			n.grantHere(op, now, unsent || op.Unsent)
-		case op.Action == core.Leave:
-			n.backend.ledger.forget(op.Key, op.Waiter, now)
+		case op.Action == core.Leave, op.Action == core.Arrive: // there are no places in line here
+			if op.Action == core.Leave {
+				n.backend.ledger.forget(op.Key, op.Waiter, now)
+			}
 			clearReply(op)
 			op.Verdict = core.OK
 		case !known:
@@ -63,6 +65,10 @@ func (n *node) grantHere(op *core.Op, now time.Time, unsent bool) {
 	if !unsent {
 		g.thereUntil = g.until
 	}
+	if op.Join != "" && b.settings.policy != Allow && !b.ledger.knows(op.Key, op.Join, now) {
+		n.postpone(op, unsent) // only the backend knows the hold that it takes part in
+		return
+	}
 	var no *refusal
 	if b.settings.policy == Allow {
 		g.side = allowed
@@ -81,8 +87,11 @@ func (n *node) grantHere(op *core.Op, now time.Time, unsent bool) {
 		return
 	}
 	clearReply(op)
-	op.Verdict, op.Degraded, op.Home = core.Granted, true, g
-	b.degraded(Granted, n, op.Key)
+	op.Verdict, op.Home = core.Granted, g
+	op.Degraded, op.DegradedReason = true, g.why
+	if !op.All {
+		b.degraded(Granted, n, op.Key)
+	}
 }
 
 // keepUp answers an Extend or a Refill.
@@ -107,6 +116,7 @@ func (n *node) answerHere(op *core.Op, g *grant, now time.Time) {
 	op.Verdict, op.Degraded, op.Outside = core.OK, true, true
 	crossed, tooLong := false, ""
 	alive := n.backend.ledger.on(g, now, func() {
+		defer func() { op.DegradedReason = g.why }()
 		if op.Action != core.Extend {
 			return
 		}
@@ -120,7 +130,7 @@ func (n *node) answerHere(op *core.Op, g *grant, now time.Time) {
 			return
 		}
 		if crossed {
-			g.side, g.alone = carried, now
+			g.side, g.alone, g.why = carried, now, n.current().String()
 		}
 		g.until = later(g.until, until)
 	})
@@ -138,7 +148,7 @@ func (n *node) answerHere(op *core.Op, g *grant, now time.Time) {
 // releaseHere ends a hold in this process. It tells whether the backend has to hear of it before the holder does: of a
 // hold that only the backend has granted.
 func (n *node) releaseHere(op *core.Op, g *grant, now time.Time, unsent bool) (farewell bool) {
-	was := n.backend.ledger.remove(g, op.Keep, now)
+	was := n.backend.ledger.remove(g, op, now)
 	n.backend.watches.wake(op.Key, op.Waiter)
 	owed := now.Before(was.thereUntil)
 	if was.side == there && owed {
