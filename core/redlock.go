@@ -139,7 +139,7 @@ type redLock struct {
 	clocks   atomic.Pointer[ClockTracer]
 	judge    judge
 	started  sync.Once // enrols the nodes, for a Backend that is used without New
-	ended    sync.WaitGroup // goroutines of nodes and of the judge
+	running  runners   // goroutines of nodes and of the judge
 }
 
 // Check implements what New asks for: it enrols the nodes that answer.
@@ -259,11 +259,48 @@ func (b *redLock) Probe(ctx context.Context, _ string) error {
 	return op.Err
 }
 
-// Close implements Closer: it waits until the nodes' queues have come to rest, for the node timeout at most.
+// Close implements Closer: what the nodes are owed is tried once more, and then left to its TTL. It takes the node
+// timeout at most, unless the Backend is still in use.
 func (b *redLock) Close() error {
 	for _, n := range b.nodes {
-		n.close()
+		n.hub.close()
+		n.payNow()
 	}
-	b.ended.Wait()
+	b.running.wait()
+	for _, n := range b.nodes {
+		n.forgive()
+	}
 	return nil
+}
+
+// runners counts goroutines. Unlike a WaitGroup it may grow while somebody waits for the last.
+type runners struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n is 0 again
+}
+
+func (r *runners) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n++; r.n == 1 {
+		r.idle = make(chan struct{})
+	}
+}
+
+func (r *runners) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n--; r.n == 0 {
+		close(r.idle)
+	}
+}
+
+func (r *runners) wait() {
+	r.mu.Lock()
+	n, idle := r.n, r.idle
+	r.mu.Unlock()
+	if n > 0 {
+		<-idle
+	}
 }

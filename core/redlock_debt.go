@@ -82,34 +82,48 @@ func (n *node) armLocked(failed bool) {
 func (n *node) payLater() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	ds := &n.debts
-	if !ds.armed {
-		return // closed meanwhile
+	if !n.debts.armed {
+		return // stopped meanwhile
 	}
-	ds.armed = false
-	due := min(len(ds.later), maxBatch)
+	n.debts.armed = false
+	n.payLocked(maxBatch)
+	if len(n.debts.later) > 0 {
+		n.armLocked(false)
+	}
+}
+
+func (n *node) payLocked(most int) {
+	ds := &n.debts
+	due := min(len(ds.later), most)
 	for _, d := range ds.later[:due] {
 		n.queue = append(n.queue, d)
 	}
 	ds.later = slices.Delete(ds.later, 0, due)
-	if len(ds.later) > 0 {
-		n.armLocked(false)
-	}
 	n.wakeLocked()
 }
 
-// close stops the timer: what is owed still goes with its TTL. The node stays usable.
-func (n *node) close() {
+// payNow puts all that is owed into the queue.
+func (n *node) payNow() {
 	n.mu.Lock()
-	ds := &n.debts
-	ds.armed = false
-	if ds.timer != nil {
-		ds.timer.Stop()
+	defer n.mu.Unlock()
+	n.disarmLocked()
+	n.payLocked(maxDebts)
+}
+
+// forgive forgets what is owed still.
+func (n *node) forgive() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.disarmLocked()
+	for _, d := range n.debts.later {
+		delete(n.debts.owed, d.hold.owner)
 	}
-	for _, d := range ds.later {
-		delete(ds.owed, d.hold.owner)
+	n.debts.later = nil
+}
+
+func (n *node) disarmLocked() {
+	n.debts.armed = false
+	if n.debts.timer != nil {
+		n.debts.timer.Stop()
 	}
-	ds.later = nil
-	n.mu.Unlock()
-	n.hub.close()
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-
 	_ "embed"
 )
 
@@ -50,6 +49,8 @@ const (
 	blank = 'b'
 	fresh = 'n'
 	ready = 'r'
+	// durable is what a ready node with the marker of another run is to the judge, if nodes are durable.
+	durable = 'd'
 )
 
 // sight is what the judge saw of a node.
@@ -78,12 +79,15 @@ func (n *node) mark(ctx context.Context, seen *sight, state byte, most, quaranti
 	defer c.free()
 	c.key(markerName)
 	c.key(reserved + "fence")
-	text, run := "", ""
+	text, run, life := "", "", newToken()[:16]
 	if seen != nil {
 		text, run = seen.mark, seen.run
+		if seen.is(durable) {
+			life = seen.life
+		}
 	}
 	c.arg(text)
-	c.arg(newToken()[:16])
+	c.arg(life)
 	c.arg(strconv.Itoa(n.index))
 	c.arg(string(rune(state)))
 	c.arg(ceilMillis(most))
@@ -171,9 +175,9 @@ func (b *redLock) askJudge() {
 		return
 	}
 	j.running = true
-	b.ended.Add(1)
+	b.running.begin()
 	go func() {
-		defer b.ended.Done()
+		defer b.running.end()
 		b.enrol()
 		j.asked.Lock()
 		defer j.asked.Unlock()
@@ -236,8 +240,7 @@ func (b *redLock) pass(seen []sight, patient bool) bool {
 			continue
 		}
 		if b.durable && !s.ours && s.state == ready {
-			s.ours = true // it comes back with all that it knew
-			s.state = 'd'
+			s.ours, s.state = true, durable
 		}
 		answered++
 		most, counter = max(most, s.most), max(counter, s.counter)
@@ -285,7 +288,7 @@ func (b *redLock) settle(seen []sight, most time.Duration, counter int64) bool {
 		case was.forgot():
 			// The TTLs of locks run by the nodes' clocks, which are not the same.
 			s = n.mark(ctx, was, ready, most, most+drift(most), counter)
-		case was.is(fresh), was.is('d'), was.most < b.maxTTL:
+		case was.is(fresh), was.is(durable), was.most < b.maxTTL:
 			left := time.Duration(max(0, was.until-was.now)) * time.Microsecond
 			s = n.mark(ctx, was, ready, max(most, was.most), left, 0)
 		default:
@@ -300,4 +303,3 @@ func (b *redLock) settle(seen []sight, most time.Duration, counter int64) bool {
 	})
 	return settled
 }
-

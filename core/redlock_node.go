@@ -51,15 +51,15 @@ func (q *request) number(field int64) { q.text(strconv.FormatInt(field, 10)) }
 // answer is what became of an errand at a node.
 type answer struct {
 	nodeSays
-	mark     byte // as in lua/redlock.lua; 0: err
-	counter  int64
-	outside  bool
-	left     time.Duration
-	tag      string
-	waiters  int
-	note     string // or the value, for an inspection
-	err      error
-	unsent   bool // with err: it has certainly done nothing, and never will
+	mark    byte // as in lua/redlock.lua; 0: err
+	counter int64
+	outside bool
+	left    time.Duration
+	tag     string
+	waiters int
+	note    string // or the value, for an inspection
+	err     error
+	unsent  bool // with err: it has certainly done nothing, and never will
 }
 
 // nodeSays is what each answer of a node says about the node.
@@ -103,14 +103,14 @@ func (n *node) push(errands []errand) {
 func (n *node) wakeLocked() {
 	if !n.serving && len(n.queue) > 0 {
 		n.serving = true
-		n.lock.ended.Add(1)
+		n.lock.running.begin()
 		go n.serve()
 	}
 }
 
 // serve makes one trip after the other until the queue is empty.
 func (n *node) serve() {
-	defer n.lock.ended.Done()
+	defer n.lock.running.end()
 	var batch []errand
 	for {
 		n.mu.Lock()
@@ -258,13 +258,14 @@ func (n *node) learn(at int64, sent, received time.Time) {
 	moved := (offset - n.clock.offset).Abs() > half+10*time.Millisecond
 	n.clock.at, n.clock.sent, n.clock.offset = at, sent, offset
 	n.known = true
-	tell := moved || received.Sub(n.clock.told) > clockPause
+	tracer := n.lock.clocks.Load()
+	tell := tracer != nil && (moved || received.Sub(n.clock.told) > clockPause)
 	if tell {
 		n.clock.told = received
 	}
 	n.mu.Unlock()
-	if c := n.lock.clocks.Load(); tell && c != nil {
-		(*c).ClockOffset(n.lock.Name(), n.name, offset)
+	if tell {
+		(*tracer).ClockOffset(n.lock.Name(), n.name, offset)
 	}
 }
 

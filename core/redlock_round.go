@@ -37,7 +37,7 @@ type round struct {
 
 // vote is the answer of one node.
 type vote struct {
-	answer            // mark is 0 when it has not answered, and '!' with err
+	answer   // mark is 0 when it has not answered, and '!' with err
 	standing standing
 }
 
