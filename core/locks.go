@@ -158,13 +158,15 @@ func (locks *Locks) shut() []*tenure {
 
 // finishAll ends the contexts of all leases of the tenure; it stays held.
 func (t *tenure) finishAll(cause error) {
+	var leases []*Lease
 	t.gate.shard.Lock()
-	var first *Lease
 	if t.hold != nil {
-		first = t.hold.leases
+		for l := t.hold.leases; l != nil; l = l.sibling {
+			leases = append(leases, l)
+		}
 	}
 	t.gate.shard.Unlock()
-	for l := first; l != nil; l = l.sibling {
+	for _, l := range leases {
 		l.finish(cause)
 	}
 }
