@@ -189,6 +189,8 @@ type Op struct {
 	// Split, with Refused: no holder is known for sure, for attempts that met may have kept each other out. Another one
 	// soon may find the key free.
 	Split bool
+	// Silent, with Refused: nobody is told when the holder, which is none of latchkit's, lets go. Waiters poll more often.
+	Silent bool
 	// Outside: other engines wait for the key.
 	Outside bool
 	// Degraded: the hold is not backed by the store; DegradedReason says why in a word or two of few values.

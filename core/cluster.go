@@ -38,7 +38,7 @@ type cluster struct {
 	mu      sync.Mutex
 	servers map[*redis.Client]*server
 	own     []*redis.Client // those of them that are ours to close
-	asking  bool // a refresh is under way
+	asking  bool            // a refresh is under way
 	asked   time.Time
 	ending  context.CancelFunc // ends it; nil when none is under way
 	asks    chan struct{}      // closed when it has ended

@@ -201,14 +201,52 @@ func (b *redisBackend) run(ctx context.Context, p *part, client doer) error {
 }
 
 func (b *redisBackend) compose(p *part) *scriptCall {
-	fence, publish := reserved+"fence", "PUBLISH"
+	return b.dialect.compose(p.ops, b.fence(p.slot), b.publish())
+}
+
+// fence returns the name of the counter that the locks of slot share.
+func (b *redisBackend) fence(slot int) string {
 	if b.striped.Load() {
-		fence = fenceName(p.slot)
+		return fenceName(slot)
 	}
+	return reserved + "fence"
+}
+
+// publish returns the command that tells of a release. A script on a server older than 7 must not use SPUBLISH all the
+// same.
+func (b *redisBackend) publish() string {
 	if b.hub.sharded {
-		publish = "SPUBLISH"
+		return "SPUBLISH"
 	}
-	return b.dialect.compose(p.ops, fence, publish)
+	return "PUBLISH"
+}
+
+// ask makes a call about key that is no operation: at the key's server, or where that one says.
+func (b *redisBackend) ask(ctx context.Context, key string, compose func(fence, publish string) *scriptCall) (answer string, err error) {
+	p := part{server: b.one, slot: slotOf(lockName(key))}
+	if b.cluster != nil {
+		if p.server, err = b.cluster.find(ctx, p.slot); err != nil {
+			return "", err
+		}
+	}
+	send := func() error {
+		call := compose(b.fence(p.slot), b.publish())
+		defer call.free()
+		answer, err = call.send(ctx, p.server.client)
+		return err
+	}
+	err = send()
+	switch {
+	case err == nil:
+	case b.cluster != nil:
+		err = b.follow(&p, err, send)
+	case redis.HasErrorPrefix(err, "CROSSSLOT") && b.striped.CompareAndSwap(false, true):
+		err = send()
+	}
+	if err != nil {
+		err, _ = classify(err)
+	}
+	return answer, err
 }
 
 // pipeline makes one trip for all parts, which have the same server.
@@ -252,7 +290,7 @@ func (b *redisBackend) pipeline(ctx context.Context, parts []*part) {
 func (b *redisBackend) settle(ctx context.Context, p *part, err error) {
 	switch {
 	case b.cluster != nil:
-		err = b.follow(ctx, p, err)
+		err = b.follow(p, err, func() error { return b.run(ctx, p, p.server.client) })
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
 		err = fmt.Errorf("%w: the server is one of a Cluster, which needs a client for it: %w", ErrInvalidOption, err)
 	}
@@ -269,15 +307,15 @@ func (b *redisBackend) settle(ctx context.Context, p *part, err error) {
 	}
 }
 
-// follow sends p elsewhere, where the server said so. It did nothing then, so this is no retry.
-func (b *redisBackend) follow(ctx context.Context, p *part, err error) error {
+// follow sends p elsewhere, as long as its server said so. It did nothing then, so this is no retry.
+func (b *redisBackend) follow(p *part, err error, send func() error) error {
 	for range maxHops {
 		next := b.cluster.next(p.server, p.slot, err)
 		if next == nil {
 			break
 		}
 		p.server = next
-		if err = b.run(ctx, p, next.client); err == nil {
+		if err = send(); err == nil {
 			break
 		}
 	}
@@ -470,6 +508,9 @@ func (f *fields) read(op *Op) {
 		op.Verdict = Refused
 		op.Left = time.Duration(f.number()) * time.Millisecond
 		op.HolderNote = f.take(int(f.number()))
+	case "S":
+		op.Verdict, op.Silent = Refused, true
+		op.Left = time.Duration(f.number()) * time.Millisecond
 	case "C":
 		op.Verdict, op.Completed = Refused, true
 		op.Left = time.Duration(f.number()) * time.Millisecond

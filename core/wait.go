@@ -305,7 +305,11 @@ func (a *acquisition) lead(g *gate) (*Lease, error) {
 			return nil, a.stepDown(g, ErrClosed, true)
 		}
 		g.refusal, g.yield = busy, false
-		g.pollAt = time.Now().Add(pollPause(op.Left))
+		pause := pollPause(op.Left)
+		if op.Silent {
+			pause = min(pause, blindPause())
+		}
+		g.pollAt = time.Now().Add(pause)
 		g.land(busy)
 		g.shard.Unlock()
 	}
@@ -357,6 +361,8 @@ func (a *acquisition) interrupted(g *gate, cause error) error {
 // blindPoll is the mean interval of polls where the backend cannot tell of a release.
 const blindPoll = 100 * time.Millisecond
 
+func blindPause() time.Duration { return blindPoll/2 + rand.N(blindPoll) }
+
 // Waiters poll at intervals of 1 to 3 s, with jitter so that processes do not march in step, or when the holder's TTL
 // ends, for expiry wakes nobody.
 func pollPause(left time.Duration) time.Duration {
@@ -387,7 +393,7 @@ func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {
 		}
 	}
 	if !w.stands {
-		pollAt = sooner(pollAt, began.Add(blindPoll/2+rand.N(blindPoll)))
+		pollAt = sooner(pollAt, began.Add(blindPause()))
 	}
 	poll := time.NewTimer(time.Until(pollAt))
 	defer poll.Stop()

@@ -14,6 +14,7 @@
 -- Reply one string, the operations' answers one after the other, each ended by ";":
 --       G,fence,n,outside   granted, with the fences fence .. fence+n-1
 --       R,ms,length,note    refused: the holder's TTL
+--       S,ms                refused: the TTL of another library's string, whose release is told to nobody
 --       C,ms                refused: completed
 --       O,fence,n,outside   done
 --       A absent, F held by another, X not a lock
@@ -106,6 +107,9 @@ local function refuse(lock, companion, owner, waits)
     call('ZREMRANGEBYSCORE', companion, '2e15', '(' .. format('%.0f', 2e15 + nowms))
     call('ZADD', companion, nowms + ARGV[3], engine)
     call('PEXPIRE', companion, ARGV[3] * 2)
+  end
+  if value and not ours then
+    return 'S,' .. left
   end
   local note = ours and match(value, '%z(.*)$') or ''
   return 'R,' .. left .. ',' .. #note .. ',' .. note
