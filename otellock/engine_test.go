@@ -299,7 +299,7 @@ func TestEngineFallback(t *testing.T) {
 	if s.Status().Code != codes.Unset {
 		t.Errorf("status %v: a fallback is no error", s.Status())
 	}
-	if n, _ := l.sum("latchkit.fallback.grants", attrBackend.String("local")); n != 1 {
+	if n, _ := l.sum("latchkit.fallback.grants", attrBackend.String("local"), attrReason.String("open")); n != 1 {
 		t.Errorf("%d grants", n)
 	}
 	eventually(t, "the breaker's word", func() bool { n, _ := l.sum("latchkit.breaker.state", attrState.String("open")); return n == 1 })

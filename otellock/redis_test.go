@@ -3,7 +3,9 @@ package otellock
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/latchkit/latchkit/internal/redistest"
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // These tests run two engines, as two processes have them, over a real Redis.
@@ -28,18 +31,33 @@ func TestRedisHolderLink(t *testing.T) {
 	holder.Release(context.Background())
 }
 
+func TestRedisCommandsAreChildrenOfTheAcquire(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLab(t)
+	rdb := server.NewClient(func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	seen := new(hook)
+	rdb.AddHook(seen)
+	lease := mustAcquire(t, l.locks(core.Redis(rdb)), context.Background(), "k")
+	lease.Release(context.Background())
+	for _, name := range []string{"lock.acquire", "lock.release"} {
+		if id := l.span(name).SpanContext().SpanID(); !seen.under(id) {
+			t.Errorf("a hook of the client has seen no command under %s", name)
+		}
+	}
+}
+
 func TestRedisHasNoNoteUnlessAsked(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLab(t)
 	rdb := server.Client()
 	lease := mustAcquire(t, l.locks(core.Redis(rdb)), context.Background(), "k")
-	trace := l.span("lock.acquire").SpanContext().TraceID().String()
+	id := l.span("lock.acquire").SpanContext().TraceID().String()
 	keys := rdb.Keys(context.Background(), "*").Val()
 	if len(keys) == 0 {
 		t.Fatal("no keys to look into")
 	}
 	for _, key := range keys {
-		if strings.Contains(rdb.Dump(context.Background(), key).Val(), trace) {
+		if strings.Contains(rdb.Dump(context.Background(), key).Val(), id) {
 			t.Errorf("%s has the trace's id in it", key)
 		}
 	}
@@ -84,4 +102,38 @@ func TestRedisDown(t *testing.T) {
 	if n, _ := l.sum("latchkit.contentions"); n != 0 {
 		t.Errorf("%d contentions", n)
 	}
+}
+
+// hook notes under which span each command runs, as redisotel does.
+type hook struct {
+	mu  sync.Mutex
+	ids []trace.SpanID
+}
+
+func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.mu.Lock()
+		h.ids = append(h.ids, trace.SpanContextFromContext(ctx).SpanID())
+		h.mu.Unlock()
+		return next(ctx, cmd)
+	}
+}
+
+func (*hook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (*hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *hook) under(id trace.SpanID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, seen := range h.ids {
+		if seen == id {
+			return true
+		}
+	}
+	return false
 }

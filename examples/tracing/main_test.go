@@ -31,7 +31,7 @@ func TestTrees(t *testing.T) {
 		// The shop's server, its call, the call's other end, and below that the lock and the work.
 		for _, line := range []string{
 			`shop +POST /orders/:orderID/pay `, `shop +└─ shop.Orders/Pay `, `orders-. +└─ shop.Orders/Pay `,
-			`orders-. +├─ lock.acquire .*order:42, acquired`, `orders-. +├─ charge the card`, `orders-. +└─ lock.release .*of `,
+			`orders-. +├─ lock.acquire .*order:42, acquired`, `orders-. +│  └─ eval`, `orders-. +├─ charge the card`, `orders-. +└─ lock.release .*of `,
 		} {
 			if !regexp.MustCompile(line).MatchString(tree) {
 				t.Errorf("no line like %q in\n%s", line, tree)
