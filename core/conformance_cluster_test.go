@@ -27,6 +27,14 @@ func TestConformanceSentinel(t *testing.T) {
 	})
 }
 
+func TestConformanceTimestamp(t *testing.T) {
+	server := redistest.Start(t)
+	locktest.Run(t, func(t *testing.T) core.Backend {
+		wipe(t, []*redistest.Server{server})
+		return core.Timestamp(server.Client())
+	})
+}
+
 // wipe empties servers that a test is given.
 func wipe(t *testing.T, servers []*redistest.Server) {
 	t.Helper()

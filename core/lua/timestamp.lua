@@ -106,7 +106,7 @@ local function refuse(owner, record, waiters, text, ends, waits)
   if holder == owner then
     return 'G,' .. fence .. ',1,0' -- a replay finds itself
   end
-  local left = format('%.0f', ends - nowms + 1)
+  local left = format('%.0f', math.max(ends - nowms, 1))
   if holder == 'completed' then
     return 'C,' .. left
   end
@@ -190,7 +190,7 @@ local function inspect(lock, record, waiters)
   if not text or ends < nowms then
     return 'A,0,' .. waiting
   end
-  local head = ',' .. format('%.0f', ends - nowms + 1) .. ',' .. waiting
+  local head = ',' .. format('%.0f', math.max(ends - nowms, 1)) .. ',' .. waiting
   local holder, fence, since, meta = recorded(record, text)
   if not holder then
     return 'S' .. head
