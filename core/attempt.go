@@ -151,7 +151,7 @@ func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (*O
 	for n := 1; ; n++ {
 		op := t.op(Release)
 		op.Keep = keep
-		locks.trips.do(ctx, nil, op, limit)
+		_ = locks.trips.do(ctx, nil, op, limit) // no caller, so the answer is in op
 		if op.Err != nil && again(op, n) && backoff(context.Background(), n, limit) {
 			retried = retried || !op.Unsent
 			continue
@@ -219,7 +219,7 @@ func (locks *Locks) refillOp(t *tenure) *Op {
 
 func (locks *Locks) refill(t *tenure, op *Op) {
 	limit := sooner(t.deadline, time.Now().Add(tripLimit))
-	locks.trips.do(context.Background(), nil, op, limit)
+	_ = locks.trips.do(context.Background(), nil, op, limit) // no caller, so the answer is in op
 	now := time.Now()
 	shard := t.gate.shard
 	shard.Lock()
@@ -247,7 +247,7 @@ func (locks *Locks) refill(t *tenure, op *Op) {
 			t.state = releasing
 			locks.watchdog.remove(t)
 			shard.Unlock()
-			locks.giveBack(context.Background(), t, 0)
+			_ = locks.giveBack(context.Background(), t, 0) // its holder has been told already
 			return
 		}
 	}

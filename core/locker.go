@@ -78,7 +78,7 @@ func JoinKey(parts ...string) string {
 		if i > 0 {
 			b.WriteByte(':')
 		}
-		joinEscape.WriteString(&b, p)
+		_, _ = joinEscape.WriteString(&b, p) // a Builder never fails
 	}
 	return b.String()
 }

@@ -146,19 +146,19 @@ func (t *tenure) handOff(now time.Time) {
 
 // newLease starts a hold of a in the tenure.
 func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
-	both := &struct {
+	both := &struct { // one allocation
 		lease Lease
 		hold  hold
-	}{}
+	}{
+		lease: Lease{locks: t.locks, key: a.key, parent: a.ctx, outer: a.outer},
+		hold:  hold{tenure: t, fence: fence, count: 1, began: now, tracer: a.tracer},
+	}
 	h, lease := &both.hold, &both.lease
-	*h = hold{tenure: t, fence: fence, count: 1, began: now, tracer: a.tracer}
 	if h.tracer != nil {
 		h.start = HoldStart{Backend: t.locks.backend.Name(), Key: a.key, Kind: a.want.Kind, Degraded: t.degraded,
 			DegradedReason: t.degradedWhy}
 	}
-	t.hold = h
-	lease.locks, lease.hold, lease.key, lease.parent, lease.outer = t.locks, h, a.key, a.ctx, a.outer
-	h.leases = lease
+	lease.hold, h.leases, t.hold = h, lease, h
 	return lease
 }
 

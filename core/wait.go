@@ -199,7 +199,7 @@ func (a *acquisition) withdraw(g *gate) (t turn) {
 func (a *acquisition) takeOver(lease *Lease) (*Lease, error) {
 	a.stats.handOff = true
 	if err := a.ctx.Err(); err != nil {
-		lease.Release(a.ctx)
+		_ = lease.Release(a.ctx) // what fails is undone later
 		return nil, a.refused(&NotAcquiredError{}, err)
 	}
 	if a.maxHold > 0 {

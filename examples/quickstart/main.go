@@ -95,7 +95,7 @@ func stayUp(out io.Writer, handler http.Handler, addr string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { server.Shutdown(context.Background()) })
+	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -109,7 +109,7 @@ func demonstrate(out io.Writer, handler http.Handler) error {
 		return err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 
 	posts := make([]string, 0, 70)
