@@ -18,14 +18,14 @@ import (
 	"github.com/latchkit/latchkit/httplock"
 )
 
-func request(handler http.Handler, method, target string) *httptest.ResponseRecorder {
+func do(handler http.Handler, method, target string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest(method, target, nil))
 	return w
 }
 
 func post(handler http.Handler, target string) *httptest.ResponseRecorder {
-	return request(handler, http.MethodPost, target)
+	return do(handler, http.MethodPost, target)
 }
 
 func refusing(err error) echolock.Option {
@@ -150,7 +150,7 @@ func TestRoutes(t *testing.T) {
 		{http.MethodPost, "/files/", "", 400},
 	} {
 		key = ""
-		if w := request(e, q.method, q.target); w.Code != q.status || key != q.want {
+		if w := do(e, q.method, q.target); w.Code != q.status || key != q.want {
 			t.Errorf("%s %s: %d, key %q; want %d, %q", q.method, q.target, w.Code, key, q.status, q.want)
 		}
 	}
@@ -166,7 +166,7 @@ func TestRoutes(t *testing.T) {
 	e.RouteNotFound("/*", func(c echo.Context) error { return c.NoContent(http.StatusGone) })
 	for method, status := range map[string]int{http.MethodOptions: 204, http.MethodGet: 405} {
 		key = ""
-		if w := request(e, method, "/o/1"); w.Code != status && w.Code != http.StatusGone || key != "" {
+		if w := do(e, method, "/o/1"); w.Code != status && w.Code != http.StatusGone || key != "" {
 			t.Errorf("%s: %d, key %q", method, w.Code, key)
 		}
 	}

@@ -13,18 +13,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRequests(t *testing.T) {
-	adaptertest.RunHTTP(t, adaptertest.HTTP{
-		Mount:  mount,
-		Levels: []adaptertest.Level{adaptertest.AtRoute, adaptertest.AtGroup, adaptertest.AtRouter},
-	})
+var adapter = adaptertest.HTTP{
+	Mount:  mount,
+	Levels: []adaptertest.Level{adaptertest.AtRoute, adaptertest.AtGroup, adaptertest.AtRouter},
 }
 
-func TestRequestsOnRedis(t *testing.T) {
-	adaptertest.RunHTTPOnRedis(t, adaptertest.HTTP{
-		Mount: mount,
-	})
-}
+func TestRequests(t *testing.T) { adaptertest.RunHTTP(t, adapter) }
+
+func TestRequestsOnRedis(t *testing.T) { adaptertest.RunHTTPOnRedis(t, adapter) }
+
+func TestPaths(t *testing.T) { adaptertest.RunPaths(t, adapter) }
+
+func FuzzPath(f *testing.F) { adaptertest.FuzzPath(f, adapter) }
 
 var keys = adaptertest.Keys[echolock.KeyFunc]{
 	Param: echolock.Param, Query: echolock.Query, Header: echolock.Header, Cookie: echolock.Cookie,

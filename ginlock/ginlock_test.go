@@ -18,32 +18,45 @@ func TestMain(m *testing.M) {
 }
 
 func TestRequests(t *testing.T) {
-	for name, set := range map[string]func(*gin.Engine){
-		"default":            func(*gin.Engine) {},
-		"UseRawPath":         func(e *gin.Engine) { e.UseRawPath = true },
-		"UseEscapedPath":     func(e *gin.Engine) { e.UseEscapedPath = true },
-		"raw, undecoded":     func(e *gin.Engine) { e.UseRawPath, e.UnescapePathValues = true, false },
-		"escaped, undecoded": func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
-		"RemoveExtraSlash":   func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath = true, true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			adaptertest.RunHTTP(t, adaptertest.HTTP{
-				Mount: func(_ *testing.T, routes ...adaptertest.Route) http.Handler {
-					engine := gin.New()
-					set(engine)
-					return mount(engine, routes)
-				},
-				Levels:                []adaptertest.Level{adaptertest.AtRoute, adaptertest.AtGroup, adaptertest.AtRouter},
-				ServerErrorsElsewhere: true,
-			})
-		})
+	adaptertest.RunHTTP(t, onEngine(func(*gin.Engine) {}))
+}
+
+// The engine's ways to find parameters: a resource has one key in all of them.
+func TestEngines(t *testing.T) {
+	for name, set := range engines {
+		t.Run(name, func(t *testing.T) { adaptertest.RunPaths(t, onEngine(set)) })
+	}
+}
+
+var engines = map[string]func(*gin.Engine){
+	"default":            func(*gin.Engine) {},
+	"UseRawPath":         func(e *gin.Engine) { e.UseRawPath = true },
+	"UseEscapedPath":     func(e *gin.Engine) { e.UseEscapedPath = true },
+	"raw, undecoded":     func(e *gin.Engine) { e.UseRawPath, e.UnescapePathValues = true, false },
+	"escaped, undecoded": func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
+	"RemoveExtraSlash":   func(e *gin.Engine) { e.RemoveExtraSlash, e.UseRawPath = true, true },
+}
+
+func FuzzPath(f *testing.F) { adaptertest.FuzzPath(f, onEngine(engines["UseRawPath"])) }
+
+func FuzzPathUndecoded(f *testing.F) {
+	adaptertest.FuzzPath(f, onEngine(engines["escaped, undecoded"]))
+}
+
+func onEngine(set func(*gin.Engine)) adaptertest.HTTP {
+	return adaptertest.HTTP{
+		Mount: func(_ *testing.T, routes ...adaptertest.Route) http.Handler {
+			engine := gin.New()
+			set(engine)
+			return mount(engine, routes)
+		},
+		Levels:                []adaptertest.Level{adaptertest.AtRoute, adaptertest.AtGroup, adaptertest.AtRouter},
+		ServerErrorsElsewhere: true,
 	}
 }
 
 func TestRequestsOnRedis(t *testing.T) {
-	adaptertest.RunHTTPOnRedis(t, adaptertest.HTTP{
-		Mount: func(_ *testing.T, routes ...adaptertest.Route) http.Handler { return mount(gin.New(), routes) },
-	})
+	adaptertest.RunHTTPOnRedis(t, onEngine(func(*gin.Engine) {}))
 }
 
 var keys = adaptertest.Keys[ginlock.KeyFunc]{

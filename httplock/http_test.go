@@ -17,11 +17,11 @@ import (
 	"github.com/latchkit/latchkit/internal/adaptertest"
 )
 
-// chi: parameters through its own function, and through the path values that it sets.
-func TestRequestsOnChi(t *testing.T) {
+// chi gives parameters through a function of its own.
+var chiAdapter = func() adaptertest.HTTP {
 	onChi := keys
 	onChi.Param = func(name string) httplock.KeyFunc { return httplock.URLParam(name, chi.URLParam) }
-	adaptertest.RunHTTP(t, adaptertest.HTTP{
+	return adaptertest.HTTP{
 		Mount: func(_ *testing.T, routes ...adaptertest.Route) http.Handler {
 			router := chi.NewRouter()
 			router.Use(recovering)
@@ -32,8 +32,12 @@ func TestRequestsOnChi(t *testing.T) {
 			return router
 		},
 		Levels: []adaptertest.Level{adaptertest.AtRoute},
-	})
-}
+	}
+}()
+
+func TestRequestsOnChi(t *testing.T) { adaptertest.RunHTTP(t, chiAdapter) }
+
+func TestPathsOnChi(t *testing.T) { adaptertest.RunPaths(t, chiAdapter) }
 
 // noting is a Locker that notes the last key.
 func noting(key *string) httplock.Option {

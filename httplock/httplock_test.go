@@ -13,18 +13,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRequests(t *testing.T) {
-	adaptertest.RunHTTP(t, adaptertest.HTTP{
-		Mount:  mountServeMux,
-		Levels: []adaptertest.Level{adaptertest.AtRoute},
-	})
+var adapter = adaptertest.HTTP{
+	Mount:  mountServeMux,
+	Levels: []adaptertest.Level{adaptertest.AtRoute},
 }
 
-func TestRequestsOnRedis(t *testing.T) {
-	adaptertest.RunHTTPOnRedis(t, adaptertest.HTTP{
-		Mount: mountServeMux,
-	})
-}
+func TestRequests(t *testing.T) { adaptertest.RunHTTP(t, adapter) }
+
+func TestRequestsOnRedis(t *testing.T) { adaptertest.RunHTTPOnRedis(t, adapter) }
+
+func TestPaths(t *testing.T) { adaptertest.RunPaths(t, adapter) }
+
+func FuzzPath(f *testing.F) { adaptertest.FuzzPath(f, adapter) }
 
 var keys = adaptertest.Keys[httplock.KeyFunc]{
 	Param: httplock.Param, Query: httplock.Query, Header: httplock.Header, Cookie: httplock.Cookie,
