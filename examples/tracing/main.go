@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, otlp, redisAddr string) (err error) {
+func run(ctx context.Context, out io.Writer, otlp, redisAddr string) error {
 	if redisAddr == "" {
 		addr, stop, err := embedded.Start()
 		if err != nil {
@@ -46,7 +47,11 @@ func run(ctx context.Context, out io.Writer, otlp, redisAddr string) (err error)
 	if err != nil {
 		return err
 	}
+	return errors.Join(serve(out, spans, redisAddr), spans.finish(ctx, out))
+}
 
+// serve runs the shop and the order service for two payments. When it returns they have ended all their spans.
+func serve(out io.Writer, spans *telemetry, redisAddr string) error {
 	first, err := startOrders(redisAddr, spans.service("orders-1"))
 	if err != nil {
 		return err
@@ -64,11 +69,7 @@ func run(ctx context.Context, out io.Writer, otlp, redisAddr string) (err error)
 	defer stop()
 	server := httptest.NewServer(shop)
 	defer server.Close()
-
-	if err := payTwice(out, server.URL, first.charging); err != nil {
-		return err
-	}
-	return spans.finish(ctx, out)
+	return payTwice(out, server.URL, first.charging)
 }
 
 // payTwice sends the second payment of the same order while the first is being charged.

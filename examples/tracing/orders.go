@@ -61,7 +61,7 @@ func startOrders(redisAddr string, tp trace.TracerProvider) (*orders, error) {
 	server.RegisterService(&service, o)
 	go server.Serve(listener)
 	o.stop = func() {
-		server.Stop()
+		server.GracefulStop()
 		locks.Close(context.Background())
 		rdb.Close()
 	}
