@@ -154,6 +154,29 @@ func TestTimestampTakesOver(t *testing.T) {
 	}
 }
 
+// A time that is not ours ends the lease, whoever has put it there, and is left alone: the owner has no other mark.
+func TestTimestampOverwritten(t *testing.T) {
+	ctx := context.Background()
+	rdb := redistest.Start(t).Client()
+	locks := newLocks(t, core.Timestamp(rdb))
+	for name, op := range map[string]func(*core.Lease) error{
+		"extend":  func(l *core.Lease) error { return l.Extend(ctx, 2*time.Minute) },
+		"release": func(l *core.Lease) error { return l.Release(ctx) },
+	} {
+		lease := acquire(t, locks, name, core.WithTTL(time.Minute))
+		late := time.Now().UnixMilli() + 70_000
+		if err := rdb.GetSet(ctx, name, late).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := op(lease); !errors.Is(err, core.ErrLost) {
+			t.Errorf("%s of what was overwritten: %v", name, err)
+		}
+		if stands, err := rdb.Get(ctx, name).Int64(); err != nil || stands != late {
+			t.Errorf("%s: %d stands there (%v), want %d", name, stands, err, late)
+		}
+	}
+}
+
 // Our ended lock stays for a while, so that takers compare it, and then is no garbage.
 func TestTimestampKeyHasTTL(t *testing.T) {
 	ctx := context.Background()
