@@ -218,10 +218,12 @@ func (locks *Locks) refillOp(t *tenure) *Op {
 }
 
 func (locks *Locks) refill(t *tenure, op *Op) {
-	limit := sooner(t.deadline, time.Now().Add(tripLimit))
+	shard := t.gate.shard
+	shard.Lock()
+	limit := sooner(t.deadline, time.Now().Add(tripLimit)) // a renewal may move it on meanwhile
+	shard.Unlock()
 	_ = locks.trips.do(context.Background(), nil, op, limit) // no caller, so the answer is in op
 	now := time.Now()
-	shard := t.gate.shard
 	shard.Lock()
 	t.refilling, t.asked = false, now
 	after := func() {}
