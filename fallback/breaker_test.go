@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,6 +82,41 @@ func TestADeadNodeLeavesTheOthersAlone(t *testing.T) {
 		if got := b.State(); got != gobreaker.StateClosed {
 			t.Fatalf("the breakers are %v", b.States())
 		}
+	})
+}
+
+// moving routes every key to the node of the moment.
+type moving struct {
+	*store
+	at atomic.Value
+}
+
+func (m *moving) Route(string) string { return m.at.Load().(string) }
+
+func TestKeysThatMoveToAnotherNodeTakeTheirHoldsAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &moving{store: newStore()}
+		m.at.Store("old")
+		b := wrap(t, m, after(1))
+		m.loseReplies()
+		late := try(b, core.Hold{Key: "late", TTL: time.Minute}) // is in the store
+		want(t, late, core.Granted, true)
+		m.set(down)
+		held := try(b, core.Hold{Key: "held", TTL: time.Minute})
+		want(t, held, core.Granted, true)
+		want(t, release(b, late), core.OK, false)
+		m.at.Store("new")
+		want(t, try(m.Backend, exclusive("late")), core.Refused, false)
+		m.set(nil)
+		time.Sleep(timeout + 100*time.Millisecond) // the old node closes as well
+		synctest.Wait()
+		if got := b.State(); got != gobreaker.StateClosed {
+			t.Fatalf("the breakers are %v", b.States())
+		}
+		free(t, m.store, "late")
+		want(t, try(m.Backend, exclusive("held")), core.Refused, false)
+		want(t, release(b, held), core.OK, false)
+		free(t, m.store, "held")
 	})
 }
 

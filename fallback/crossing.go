@@ -29,6 +29,16 @@ func (n *node) promote(ctx context.Context, grants []*grant) {
 	}
 }
 
+// byNode sorts grants by the nodes that serve their keys now: keys move when a master is replaced.
+func (b *Backend) byNode(grants []*grant) map[*node][]*grant {
+	nodes := make(map[*node][]*grant)
+	for _, g := range grants {
+		n := b.node(b.inner.Route(g.hold.Key))
+		nodes[n] = append(nodes[n], g)
+	}
+	return nodes
+}
+
 // promotions returns a Try for each of grants that is to be written.
 func (n *node) promotions(grants []*grant) (ops []*core.Op, chosen []*grant) {
 	now := time.Now()
@@ -117,13 +127,16 @@ func (n *node) owe(g *grant, sure bool) {
 	if !now.Before(until) {
 		return
 	}
+	n.owes(&debt{grant: g, until: until, next: now, pause: debtPause, sure: sure})
+}
+
+func (n *node) owes(d *debt) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	list := n.debts.list
-	if len(list) >= maxDebts {
-		list = list[1:] // the oldest goes with its TTL
+	if len(n.debts.list) >= maxDebts {
+		n.debts.list = n.debts.list[1:] // the oldest goes with its TTL
 	}
-	n.debts.list = append(list, &debt{grant: g, until: until, next: now, pause: debtPause, sure: sure})
+	n.debts.list = append(n.debts.list, d)
 	n.payAfter(0)
 }
 
@@ -147,6 +160,9 @@ func (n *node) payDebts(ctx context.Context) {
 		if len(due) == 0 {
 			return
 		}
+		if due = n.passOn(due); len(due) == 0 {
+			continue
+		}
 		ops := make([]*core.Op, len(due))
 		for i, d := range due {
 			ops[i] = n.backend.ledger.release(d.grant)
@@ -156,6 +172,18 @@ func (n *node) payDebts(ctx context.Context) {
 		cancel()
 		n.settle(due, ops, sent)
 	}
+}
+
+// passOn gives those debts to their node whose keys have moved, and returns the rest.
+func (n *node) passOn(due []*debt) (own []*debt) {
+	for _, d := range due {
+		if at := n.backend.node(n.backend.inner.Route(d.grant.hold.Key)); at != n {
+			at.owes(d)
+			continue
+		}
+		own = append(own, d)
+	}
+	return own
 }
 
 // dueDebts takes up to a batch of what is due off the list, and sets the timer for the rest when nothing is.

@@ -200,11 +200,47 @@ func TestACarriedLeaseWhoseReleaseIsLostIsDeletedLater(t *testing.T) {
 		want(t, do(b, again(core.Extend, op)), core.OK, true)
 		back(t, b, s)
 		s.set(down)
-		want(t, release(b, op), core.OK, false) // which opens the breaker
+		done := again(core.Release, op)
+		done.Join = op.Owner                 // it has been carried to other processes
+		want(t, do(b, done), core.OK, false) // which opens the breaker
 		want(t, try(s.Backend, exclusive("k")), core.Refused, false)
 		back(t, b, s)
 		free(t, s, "k")
+		if last := s.last(core.Release, "k"); last.Join != op.Owner {
+			t.Error("its other holders are forgotten")
+		}
 	})
+}
+
+// Those who wait for what only this process knew are woken when it ends, though the store has nothing to tell.
+func TestWaitersBehindACarriedLeaseAreWoken(t *testing.T) {
+	for _, end := range []core.Action{core.Release, core.Extend} {
+		t.Run(end.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				b := wrap(t, s, after(1))
+				op := try(b, core.Hold{Key: "k", TTL: 2 * time.Second})
+				open(t, b, s, down)
+				longer := again(core.Extend, op)
+				longer.TTL = time.Hour
+				want(t, do(b, longer), core.OK, true)
+				time.Sleep(3 * time.Second)
+				back(t, b, s) // where its TTL has passed
+				want(t, try(b, exclusive("k")), core.Refused, false)
+				woken := 0
+				stop, err := b.Watch(t.Context(), "k", func(string) { woken++ })
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer stop()
+				want(t, do(b, again(end, op)), core.Absent, false)
+				if woken == 0 {
+					t.Error("nobody was woken")
+				}
+				want(t, try(b, exclusive("k")), core.Granted, false)
+			})
+		})
+	}
 }
 
 func TestAReplayFindsItself(t *testing.T) {
@@ -462,6 +498,32 @@ func TestAWaitingWriterStopsNewReadersWhileOpen(t *testing.T) {
 		do(b, &core.Op{Action: core.Leave, Hold: exclusive("k"), Waiter: "writer"})
 		want(t, try(b, reader), core.Granted, true)
 		want(t, release(b, first), core.OK, false)
+	})
+}
+
+func TestASlowCallbackMissesDegradations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		gate := make(chan struct{})
+		told := &degradations{}
+		b := wrap(t, s, after(1), WithOnDegraded(func(d Degradation) {
+			<-gate
+			told.add(d)
+		}))
+		open(t, b, s, down)
+		for range 2 * maxDegradations {
+			want(t, release(b, try(b, exclusive("k"))), core.OK, false)
+		}
+		close(gate)
+		synctest.Wait()
+		want(t, release(b, try(b, exclusive("last"))), core.OK, false)
+		synctest.Wait()
+		told.mu.Lock()
+		defer told.mu.Unlock()
+		last := told.all[len(told.all)-1]
+		if got := len(told.all) + last.Missed; got != 2*maxDegradations+2 || last.Missed == 0 {
+			t.Errorf("told of %d, %d missed", len(told.all), last.Missed)
+		}
 	})
 }
 

@@ -31,6 +31,7 @@ type shard struct {
 // entry is what is known of one key.
 type entry struct {
 	grants []*grant
+	first  [1]*grant // the room for grants, while one is enough
 	// mark is until when the key is kept after ReleaseAfter; markHere: the store does not know.
 	mark     time.Time
 	markHere bool
@@ -337,6 +338,7 @@ func (l *ledger) open(s *shard, key string, now time.Time) *entry {
 		s.sweep = max(64, 2*len(s.keys))
 	}
 	e := &entry{}
+	e.grants = e.first[:0]
 	s.keys[key] = e
 	return e
 }

@@ -99,7 +99,9 @@ func (n *node) cross(ctx context.Context) {
 	if !n.closed() {
 		return
 	}
-	n.promote(ctx, n.backend.ledger.strangers(n, time.Now()))
+	for at, grants := range n.backend.byNode(n.backend.ledger.strangers(n, time.Now())) {
+		at.promote(ctx, grants)
+	}
 	n.payDebts(ctx)
 	n.backend.watches.attach(ctx, n)
 }

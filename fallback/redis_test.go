@@ -325,3 +325,41 @@ func TestL39WhatAServerSaysWhenItCannotServe(t *testing.T) {
 		})
 	}
 }
+
+// TestADeadShardOfAClusterLeavesTheOthersAlone kills one master of three.
+func TestADeadShardOfAClusterLeavesTheOthersAlone(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, 0, redistest.WithArgs("--cluster-require-full-coverage", "no"))
+	b := wrap(t, core.Redis(cluster.Client()), quick())
+	locks := engine(t, b)
+	dead := cluster.MasterFor("k0")
+	keys := map[bool]string{} // by whether the dead master has it
+	for i := 0; len(keys) < 2; i++ {
+		key := fmt.Sprint("k", i)
+		keys[cluster.MasterFor(key) == dead] = key
+	}
+	for _, key := range keys {
+		lease := acquire(t, locks, key, core.WithWait(5*time.Second))
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead.Kill()
+	try := func(key string) (degraded bool) {
+		lease, err := locks.Acquire(t.Context(), key)
+		if err != nil {
+			return false
+		}
+		defer lease.Release(t.Context())
+		return lease.Degraded()
+	}
+	for began := time.Now(); !try(keys[true]); {
+		if time.Since(began) > 2*opLimit {
+			t.Fatalf("the breakers are %v", b.States())
+		}
+	}
+	lease := acquire(t, locks, keys[false])
+	if lease.Degraded() || lease.Fence() == 0 {
+		t.Errorf("a key of another shard: degraded %v, fence %d, breakers %v", lease.Degraded(), lease.Fence(), b.States())
+	}
+	lease.Release(t.Context())
+}

@@ -36,9 +36,9 @@ func (n *node) judge(ctx context.Context, ops []*core.Op) (sample error, unserve
 		if failedTry {
 			n.stuck.Store(true)
 		}
-		sample = unserved[0].Err
-		n.lastFailure.Store(&sample)
-		return sample, unserved
+		err := unserved[0].Err
+		n.lastFailure.Store(&err)
+		return err, unserved
 	case !answered:
 		return errNoSample, nil
 	case tries:

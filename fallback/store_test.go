@@ -59,6 +59,18 @@ func (s *store) asked(a core.Action, key string) (n int) {
 	return n
 }
 
+// last is the last operation of a kind that was asked for on key.
+func (s *store) last(a core.Action, key string) (last core.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, op := range s.seen {
+		if op.Action == a && op.Key == key {
+			last = op
+		}
+	}
+	return last
+}
+
 func (s *store) Do(ctx context.Context, ops []*core.Op) {
 	s.mu.Lock()
 	s.trips++
