@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // Tracer turns what the engine does into spans and metrics: give it to core.WithTracer. It may be used by several
@@ -19,7 +20,7 @@ import (
 type Tracer struct {
 	config
 	instruments
-	tracer trace.Tracer
+	tracer trace.Tracer // nil: there are no spans
 
 	series   cache[seriesID, *series]
 	profiles cache[profileID, *profile]
@@ -49,7 +50,9 @@ func New(opts ...Option) *Tracer {
 	t.zero = newCounter(t.metricAttributes)
 	t.otherGrants = newCounter(t.metricAttributes)
 
-	t.tracer = t.tracerProvider.Tracer(ScopeName, trace.WithInstrumentationVersion(Version))
+	if _, silent := t.tracerProvider.(noop.TracerProvider); !silent {
+		t.tracer = t.tracerProvider.Tracer(ScopeName, trace.WithInstrumentationVersion(Version))
+	}
 	meter := t.meterProvider.Meter(ScopeName, metric.WithInstrumentationVersion(Version))
 	t.instruments = newInstruments(meter)
 	t.observe(meter)
@@ -60,7 +63,7 @@ func New(opts ...Option) *Tracer {
 type acquiring struct {
 	context.Context
 	*profile
-	span      trace.Span // nil: a filter said no
+	span      trace.Span // nil: there is none
 	traced    bool       // the span is one of its own
 	contended bool
 }
@@ -101,7 +104,7 @@ func (h *hold) context() context.Context {
 // AcquireStart implements core.Tracer.
 func (t *Tracer) AcquireStart(ctx context.Context, e core.AcquireStart) context.Context {
 	a := &acquiring{Context: ctx, profile: t.profileOf(&e)}
-	if !t.wanted(ctx, e) {
+	if t.tracer == nil || !t.wanted(ctx, e) {
 		return a
 	}
 	opts := a.acquire
