@@ -74,10 +74,8 @@ func (g *Guard) Leave(ctx context.Context, lease *core.Lease, success bool) {
 	if lease == nil {
 		return
 	}
-	if success && g.Cooldown > 0 && Interrupted(lease) == nil {
-		if lease.ReleaseAfter(ctx, g.Cooldown) == nil {
-			return
-		}
+	if success && g.Cooldown > 0 && lease.ReleaseAfter(ctx, g.Cooldown) == nil {
+		return // a lease that was lost refuses: another may have run meanwhile
 	}
 	_ = lease.Release(ctx)
 }
