@@ -70,6 +70,7 @@ func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 		g.watch.drain() // a release before this attempt is nothing that it could miss
 	}
 	waiting = g.refusal != nil || g.watch != nil
+	g.told = g.told || a.wait > 0
 	if g.queue.len > 1 && a.want.Kind == Exclusive && !a.want.Fair {
 		return firstHand, waiting
 	}
@@ -127,7 +128,7 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 	defer g.shard.Unlock()
 	g.queue.remove(a)
 	g.leading, a.leads = false, false
-	g.refusal, g.pollAt, g.yield = nil, time.Time{}, false
+	g.refusal, g.pollAt, g.yield, g.told = nil, time.Time{}, false, false
 	g.tenures = append(g.tenures, t)
 	if op.Outside {
 		t.chainEnd = now.Add(handOffChain)

@@ -55,6 +55,8 @@ type gate struct {
 	yield   bool              // pollAt is there to let another process go first
 	lingers bool
 	watch   *watch // stands while the queue waits for a holder elsewhere
+	line    *line  // keeps the places of fair waiters; nil while there are none
+	told    bool   // the backend may count this engine among those that wait
 }
 
 // flight is an attempt whose verdict others share.
@@ -132,6 +134,7 @@ func (g *gate) fail(err error) {
 		next := a.next
 		if !a.leads {
 			g.queue.remove(a)
+			a.quit(g)
 			a.signal(turn{err: err})
 		}
 		a = next

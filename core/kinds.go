@@ -112,9 +112,6 @@ func composeAll(ops []*Op, fence string) *scriptCall {
 
 // Together implements Gatherer: one script touches one server, and one slot of a Cluster.
 func (b *redisBackend) Together(keys []string) bool {
-	if _, ok := b.dialect.(lockDialect); !ok {
-		return false
-	}
 	if b.cluster == nil && !b.striped.Load() {
 		return true
 	}

@@ -240,6 +240,9 @@ func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration)
 		t.gate.pollAt, t.gate.yield = time.Now().Add(handOffChain), true
 	}
 	t.gate.drop(t)
+	if w := t.gate.watch; w != nil && (t.want.Kind != Exclusive || t.want.Join != "") {
+		w.nudge() // the leader waits for a hold like this one, and does not hear of our own releases
+	}
 	t.gate.shard.Unlock()
 	return err
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -27,37 +26,38 @@ type localKey struct {
 	completed time.Time // until then the key is kept after ReleaseAfter
 	keeper    string    // the label of who completed it
 	waiters   map[string]localWaiter
+	line      localLine
 }
 
 type localHolder struct {
 	owner, label, note string
 	until, since       time.Time
 	fence              int64
+	// parts are those who take part in the hold, the first included, once somebody has joined it.
+	parts map[string]time.Time
+	keep  time.Time // for how long the first wants others kept out once the last has gone
 }
 
 type localWaiter struct {
-	until     time.Time
-	exclusive bool
+	until time.Time
+	kind  Kind
+	fair  bool
 }
 
 func (*local) Name() string        { return "local" }
 func (*local) Route(string) string { return "" }
 
-// Supports refuses what is not there.
-func (*local) Supports(h Hold) error {
-	if h.Fair {
-		return fmt.Errorf("%w: WithFair: the backend \"local\" serves its one process in order of arrival anyway", ErrInvalidOption)
-	}
-	if h.Replicas > 0 {
-		return fmt.Errorf("%w: WithReplicas: the backend \"local\" has none", ErrInvalidOption)
-	}
-	return nil
-}
+// Together implements Gatherer.
+func (*local) Together([]string) bool { return true }
 
 func (b *local) Do(_ context.Context, ops []*Op) {
 	var freed []*Op
 	now := time.Now()
 	b.mu.Lock()
+	if ops[0].All && !b.allFree(ops, now) {
+		b.mu.Unlock()
+		return
+	}
 	for _, op := range ops {
 		if b.do(op, now) {
 			freed = append(freed, op)
@@ -65,8 +65,30 @@ func (b *local) Do(_ context.Context, ops []*Op) {
 	}
 	b.mu.Unlock()
 	for _, op := range freed {
-		b.wake(op.Key, op.Waiter)
+		by := op.Waiter
+		if op.Join != "" {
+			by = "" // somebody of its own engine may wait for the hold in which it took part
+		}
+		b.wake(op.Key, by)
 	}
+}
+
+// allFree tells whether every Try of the batch would be granted. If not, it refuses all of them.
+func (b *local) allFree(ops []*Op, now time.Time) bool {
+	free := true
+	for _, op := range ops {
+		op.Verdict = Refused
+		k := b.keys[op.Key]
+		if k == nil {
+			continue
+		}
+		k.age(now)
+		if !k.room(op, 0) {
+			free = false
+			k.refuse(op, now)
+		}
+	}
+	return free
 }
 
 // do carries out op, and tells whether others may now have the key.
@@ -75,18 +97,21 @@ func (b *local) do(op *Op, now time.Time) (freed bool) {
 	if k != nil {
 		k.age(now)
 	}
+	if k == nil && (op.Action == Try || op.Action == Arrive) {
+		k = &localKey{}
+		b.keys[op.Key] = k
+	}
 	switch op.Action {
 	case Try:
-		if k == nil {
-			k = &localKey{}
-			b.keys[op.Key] = k
-		}
 		b.try(k, op, now)
-	case Leave:
-		if k != nil {
-			delete(k.waiters, op.Waiter)
-		}
+	case Arrive:
 		op.Verdict = OK
+		if k.register(op, now) {
+			op.Fenced = 1
+		}
+	case Leave:
+		op.Verdict = OK
+		freed = k != nil && k.leave(op)
 	default:
 		freed = b.onHeld(k, op, now)
 	}
@@ -97,47 +122,112 @@ func (b *local) do(op *Op, now time.Time) (freed bool) {
 }
 
 func (b *local) try(k *localKey, op *Op, now time.Time) {
-	if !k.room(op) {
-		op.Verdict, op.Left, op.Completed = Refused, k.left(now), len(k.holders) == 0 && !k.completed.IsZero()
-		if len(k.holders) > 0 {
-			op.HolderNote = k.holders[0].note
-		}
+	if op.Join != "" {
+		k.join(op, now)
+		return
+	}
+	first, ahead, stands := k.line.place(op, now)
+	if !stands || !k.room(op, ahead) {
+		k.refuse(op, now)
 		if op.Waiter != "" {
-			if k.waiters == nil {
-				k.waiters = make(map[string]localWaiter)
-			}
-			k.waiters[op.Waiter] = localWaiter{now.Add(WaiterTTL), op.Kind == Exclusive}
+			k.register(op, now)
 		}
 		return
 	}
 	delete(k.waiters, op.Waiter)
+	k.line.leave(op.Ticket, first)
 	op.Verdict = Granted
 	op.Fence, op.Fenced = b.reserve(op.Fences, now)
 	op.Outside = k.outside(op.Waiter)
-	k.kind = op.Kind
-	k.holders = append(k.holders, localHolder{owner: op.Owner, label: op.Label, note: op.Note,
-		until: now.Add(op.TTL), since: now, fence: op.Fence})
+	k.hold(op, op.Fence, now)
 }
 
-// room tells whether op's hold fits beside what is there.
-func (k *localKey) room(op *Op) bool {
-	if !k.completed.IsZero() {
-		return false
+func (k *localKey) hold(op *Op, fence int64, now time.Time) {
+	k.kind = op.Kind
+	k.holders = append(k.holders, localHolder{owner: op.Owner, label: op.Label, note: op.Note,
+		until: now.Add(op.TTL), since: now, fence: fence})
+}
+
+func (k *localKey) refuse(op *Op, now time.Time) {
+	op.Verdict, op.Left, op.Completed = Refused, k.left(now), len(k.holders) == 0 && !k.completed.IsZero()
+	if len(k.holders) > 0 {
+		op.HolderNote = k.holders[0].note
 	}
-	if op.Kind == Shared {
-		for name, w := range k.waiters {
-			if w.exclusive && name != op.Waiter {
-				return false // readers that keep coming must not keep a writer out
-			}
-		}
+}
+
+// register counts op's engine among those that wait, and puts its ticket in line; it tells whether that was new there.
+func (k *localKey) register(op *Op, now time.Time) (arrived bool) {
+	if k.waiters == nil {
+		k.waiters = make(map[string]localWaiter)
+	}
+	k.waiters[op.Waiter] = localWaiter{now.Add(WaiterTTL), op.Kind, op.Fair}
+	return op.Ticket != "" && k.line.arrive(op, now)
+}
+
+// leave withdraws op's engine or ticket, and tells whether that may let others in.
+func (k *localKey) leave(op *Op) (opens bool) {
+	if op.Ticket != "" {
+		opens = k.line.leave(op.Ticket, "")
+	}
+	if w, ok := k.waiters[op.Waiter]; ok && op.Waiter != "" {
+		opens = opens || w.kind == Exclusive
+		delete(k.waiters, op.Waiter)
+	}
+	return opens && len(k.waiters) > 0
+}
+
+// room tells whether op's hold fits beside what is there, and beside ahead others that come first.
+func (k *localKey) room(op *Op, ahead int) bool {
+	if !k.completed.IsZero() || k.barred(op) {
+		return false
 	}
 	switch {
-	case len(k.holders) == 0:
-		return true
-	case k.kind != op.Kind || op.Kind == Exclusive:
+	case op.Kind == Exclusive:
+		return len(k.holders) == 0
+	case len(k.holders) > 0 && k.kind != op.Kind:
 		return false
 	}
-	return op.Kind != Limited || len(k.holders) < op.Limit
+	return op.Kind != Limited || len(k.holders)+ahead < op.Limit
+}
+
+// barred: those that keep coming must not keep an exclusive one out that waits. Of the fair ones the line decides.
+func (k *localKey) barred(op *Op) bool {
+	if op.Kind == Exclusive {
+		return false
+	}
+	for name, w := range k.waiters {
+		if w.kind == Exclusive && name != op.Waiter && !(op.Fair && w.fair) {
+			return true
+		}
+	}
+	return false
+}
+
+// join lets op's owner take part in the hold of another.
+func (k *localKey) join(op *Op, now time.Time) {
+	op.Verdict = Absent
+	i := k.find(op.Join)
+	if i < 0 {
+		if len(k.holders) > 0 {
+			op.Verdict = Foreign
+		}
+		return
+	}
+	h := &k.holders[i]
+	switch {
+	case k.kind == Exclusive:
+		if h.parts == nil {
+			h.parts = map[string]time.Time{h.owner: h.until}
+		}
+		h.parts[op.Owner] = now.Add(op.TTL)
+		h.until = later(h.until, now.Add(op.TTL))
+	case k.kind == Shared && op.Kind == Shared:
+		k.hold(op, h.fence, now)
+	default:
+		op.Verdict = Foreign
+		return
+	}
+	op.Verdict, op.Fence, op.Fenced = Granted, k.holders[i].fence, 1
 }
 
 func (b *local) onHeld(k *localKey, op *Op, now time.Time) (freed bool) {
@@ -149,29 +239,57 @@ func (b *local) onHeld(k *localKey, op *Op, now time.Time) (freed bool) {
 		return false
 	}
 	i := k.find(op.Owner)
+	if i < 0 && op.Join != "" {
+		i = k.find(op.Join)
+	}
 	if i < 0 {
 		if k.kind == Exclusive {
 			op.Verdict = Foreign
 		}
 		return false
 	}
-	op.Verdict = OK
 	h := &k.holders[i]
+	if _, takesPart := h.parts[op.Owner]; !takesPart && (h.parts != nil || h.owner != op.Owner) {
+		return false
+	}
+	op.Verdict = OK
 	switch op.Action {
 	case Extend:
-		if until := now.Add(op.TTL); until.After(h.until) {
-			h.until = until
-		}
+		h.extend(op.Owner, now.Add(op.TTL))
 	case Refill:
 		op.Fence, op.Fenced = b.reserve(op.Fences, now)
 		op.Outside = k.outside(op.Waiter)
 	case Release:
 		op.Outside = k.outside(op.Waiter)
-		if op.Keep > 0 {
-			k.completed, k.keeper = now.Add(op.Keep), h.label
+		if op.Keep > 0 && (op.Join == "" || op.Join == op.Owner) {
+			h.keep = now.Add(op.Keep)
+		}
+		if h.shared(op.Owner, now) {
+			return false
+		}
+		if now.Before(h.keep) {
+			k.completed, k.keeper = h.keep, h.label
 		}
 		k.holders = append(k.holders[:i], k.holders[i+1:]...)
 		return true
+	}
+	return false
+}
+
+func (h *localHolder) extend(owner string, until time.Time) {
+	h.until = later(h.until, until)
+	if h.parts != nil {
+		h.parts[owner] = later(h.parts[owner], until)
+	}
+}
+
+// shared withdraws owner, and tells whether others take part in the hold still.
+func (h *localHolder) shared(owner string, now time.Time) bool {
+	delete(h.parts, owner)
+	for _, until := range h.parts {
+		if now.Before(until) {
+			return true
+		}
 	}
 	return false
 }
@@ -205,7 +323,7 @@ func (k *localKey) age(now time.Time) {
 }
 
 func (k *localKey) empty() bool {
-	return len(k.holders) == 0 && k.completed.IsZero() && len(k.waiters) == 0
+	return len(k.holders) == 0 && k.completed.IsZero() && len(k.waiters) == 0 && len(k.line.tickets) == 0
 }
 
 func (k *localKey) find(owner string) int {
@@ -284,7 +402,7 @@ func (b *local) Inspect(_ context.Context, key string) (Info, error) {
 	info.Kind, info.Waiters, info.Held = k.kind, len(k.waiters), len(k.holders) > 0
 	for _, h := range k.holders {
 		info.Holders = append(info.Holders, Holder{Label: h.label, Since: h.since, Remaining: h.until.Sub(now),
-			Fence: h.fence, Count: 1})
+			Fence: h.fence, Count: max(1, len(h.parts))})
 	}
 	if !info.Held && !k.completed.IsZero() {
 		info.Completed = true

@@ -237,16 +237,20 @@ func (locks *Locks) ForceRelease(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
+	shard := locks.gates.shard(locks.settings.prefix + key)
+	shard.Lock()
+	var here []*tenure // as it is now: who gets the key afterwards has done nothing
+	if g := shard.gates[locks.settings.prefix+key]; g != nil {
+		here = append(here, g.tenures...)
+	}
+	shard.Unlock()
 	if err := inspector.ForceRelease(ctx, locks.settings.prefix+key); err != nil {
 		return fmt.Errorf("latchkit: force release %q: %w", key, err)
 	}
-	shard := locks.gates.shard(locks.settings.prefix + key)
 	shard.Lock()
 	var afters []func()
-	if g := shard.gates[locks.settings.prefix+key]; g != nil {
-		for _, t := range append([]*tenure(nil), g.tenures...) {
-			afters = append(afters, t.lose("forced", lossError("%q was released by force", key)))
-		}
+	for _, t := range here {
+		afters = append(afters, t.lose("forced", lossError("%q was released by force", key)))
 	}
 	shard.Unlock()
 	for _, after := range afters {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// undoer takes back what nobody wants any more: a Try whose caller left, or whose reply was lost, and a Release that
-// did not reach the backend. It compares and deletes, again and again with backoff, until the key is gone or the TTL
+// undoer takes back what nobody wants any more: a Try whose caller left, or whose reply was lost, a Release that did not
+// reach the backend, and the place of a waiter that gave up. It compares and deletes, again and again with backoff, until the key is gone or the TTL
 // has passed: a command that a stalled connection still holds can land after the first undo.
 //
 // One timer serves all; there is no goroutine while there is nothing to do.
@@ -23,7 +23,7 @@ type undoer struct {
 
 // debt is a hold that is to be undone.
 type debt struct {
-	op    *Op       // the Release
+	op    *Op       // the Release or Leave
 	until time.Time // the TTL has passed by then
 	next  time.Time
 	pause time.Duration
@@ -59,7 +59,16 @@ func (u *undoer) add(of *Op, sure bool) {
 	now := time.Now()
 	release := &Op{Action: Release, Hold: of.Hold, Owner: of.Owner, Home: of.Home,
 		Waiter: u.locks.id}
-	d := &debt{op: release, until: now.Add(of.TTL), next: now, pause: undoPause, sure: sure}
+	u.owe(&debt{op: release, until: now.Add(of.TTL), next: now, pause: undoPause, sure: sure})
+}
+
+// leave withdraws a waiter, with the same patience: until the backend has dropped it by itself.
+func (u *undoer) leave(op *Op) {
+	now := time.Now()
+	u.owe(&debt{op: op, until: now.Add(WaiterTTL), next: now, pause: undoPause, sure: true})
+}
+
+func (u *undoer) owe(d *debt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
@@ -70,7 +79,7 @@ func (u *undoer) add(of *Op, sure bool) {
 		u.debts = u.debts[1:]
 	}
 	u.debts = append(u.debts, d)
-	u.schedule(now)
+	u.schedule(d.next)
 }
 
 // schedule sets the timer to the debt that is due first. u is locked.

@@ -24,6 +24,7 @@ type acquisition struct {
 	ready  chan turn
 	queued bool // guarded by the shard, as are leads, prev and next
 	leads  bool
+	quits  bool // it has left without the lock, and what the backend knows of it is withdrawn
 	timer  *time.Timer
 
 	prev, next *acquisition
@@ -52,6 +53,9 @@ func newAcquisition(ctx context.Context, locks *Locks, key string, s settings) *
 	a.want = Hold{Key: s.prefix + key, Kind: s.kind, Limit: s.limit, Fair: s.fair, TTL: s.ttl, Label: s.label,
 		Replicas: s.replicas, ReplicaTimeout: s.replicaTimeout}
 	a.outer, _ = FromContext(ctx)
+	if s.fair && s.wait > 0 {
+		a.ticket = locks.id + newToken()[:len(locks.id)]
+	}
 	return a
 }
 
@@ -112,6 +116,9 @@ func (a *acquisition) enter() (*Lease, error) {
 	case a.wait > 0:
 		a.ready = make(chan turn, 1)
 		g.queue.push(a)
+		if a.ticket != "" {
+			a.locks.standInLine(g, a)
+		}
 		shard.Unlock()
 		return a.queue(g)
 	case g.flying && len(g.tenures) == 0:
@@ -191,6 +198,9 @@ func (a *acquisition) withdraw(g *gate) (t turn) {
 	default:
 	}
 	g.leave(a)
+	if t.lease == nil {
+		a.quit(g)
+	}
 	return t
 }
 
@@ -331,6 +341,7 @@ func (a *acquisition) stepDown(g *gate, err error, forAll bool) error {
 	if !forAll {
 		g.land(nil)
 		g.leave(a)
+		a.quit(g)
 		return err
 	}
 	g.land(err)
@@ -342,6 +353,7 @@ func (a *acquisition) stepDown(g *gate, err error, forAll bool) error {
 	} else {
 		g.refusal = busy
 	}
+	a.quit(g)
 	g.advance()
 	return err
 }

@@ -19,6 +19,13 @@ func (w *watch) drain() {
 	}
 }
 
+func (w *watch) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
 // subscribe gives the gate its watch. When it stands, a try made from now on cannot miss a release.
 func (a *acquisition) subscribe(g *gate) *watch {
 	w := &watch{wake: make(chan struct{}, 1), stop: func() {}}
@@ -32,10 +39,7 @@ func (a *acquisition) subscribe(g *gate) *watch {
 			if by == a.locks.id {
 				return // our own release: its next is told by the gate, and others go first
 			}
-			select {
-			case w.wake <- struct{}{}:
-			default:
-			}
+			w.nudge()
 		})
 		cancel()
 		if err == nil {

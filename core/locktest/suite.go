@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,17 +18,19 @@ import (
 // once for each test and must return a Backend over a store that nobody else uses; its cleanup belongs to t. Two engines
 // over that Backend stand for two processes.
 func Run(t *testing.T, newBackend func(t *testing.T) core.Backend) {
-	for _, c := range suite {
+	for _, c := range slices.Concat(suite, kindsSuite) {
 		t.Run(c.name, func(t *testing.T) {
 			c.test(&bench{T: t, backend: newBackend(t)})
 		})
 	}
 }
 
-var suite = []struct {
+type suiteTest struct {
 	name string
 	test func(b *bench)
-}{
+}
+
+var suite = []suiteTest{
 	{"ExcludesOthers", excludesOthers},
 	{"ReleaseFreesOnce", releaseFreesOnce},
 	{"ReleaseWithDeadContext", releaseWithDeadContext},

@@ -268,7 +268,8 @@ end
 local function grant(o, at, first)
   local fence = int(reserve(1))
   if o.kind == 'x' then
-    call('SET', o.lock, o.owner .. ':' .. fence .. stamp .. o.meta, 'PX', o.ms)
+    -- Some may have been refused while it was free, since it was not their turn.
+    call('SET', o.lock, o.owner .. (others(o) > 0 and '*' or ':') .. fence .. stamp .. o.meta, 'PX', o.ms)
   else
     if at.form == 'free' then
       call('DEL', o.hold)

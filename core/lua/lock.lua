@@ -140,6 +140,9 @@ local function try(lock, companion, owner, ms, n, meta, waits, registered)
   end
   if registered then
     call('ZREM', companion, engine)
+    if call('EXISTS', companion) == 1 then
+      call('SETRANGE', lock, 32, '*') -- some were refused while it was free, since they must not pass this engine
+    end
   end
   return reply
 end

@@ -1,0 +1,142 @@
+package core
+
+import "time"
+
+// heartbeat is how often an engine with fair waiters says that it lives: several times within WaiterTTL, after which
+// its places are dropped.
+const heartbeat = WaiterTTL / 4
+
+// line keeps the places of a gate's fair waiters in the backend. Only the head of the queue tries, but everyone has a
+// place from the moment it came, and keeps it for as long as it waits, whoever holds the key and for however long.
+//
+// The places belong to the engine: whoever leads takes its first. So one that was left behind by a waiter who has gone
+// (its withdrawal was lost, or overtaken by its arrival) serves another waiter of this engine, or is dropped with the
+// engine's last heartbeat; it is never in anybody's way for longer.
+type line struct {
+	fresh []*acquisition // who has no place yet
+	kick  chan struct{}
+}
+
+// standInLine gives a, which was queued just now, a place in line. The shard is locked.
+func (locks *Locks) standInLine(g *gate, a *acquisition) {
+	if g.line == nil {
+		g.line = &line{kick: make(chan struct{}, 1)}
+		go locks.keepLine(g, g.line)
+	}
+	g.line.fresh = append(g.line.fresh, a)
+	select {
+	case g.line.kick <- struct{}{}:
+	default:
+	}
+}
+
+// keepLine runs while the gate has fair waiters.
+func (locks *Locks) keepLine(g *gate, l *line) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		due := false
+		select {
+		case <-l.kick:
+		case <-beat.C:
+			due = true
+		case <-locks.live.closing:
+			return
+		}
+		who, over := g.takePlaces(l, due)
+		if over {
+			return
+		}
+		if len(who) > 0 {
+			locks.arrive(g, l, who, due)
+		}
+	}
+}
+
+// takePlaces returns who is to arrive now: those without a place, and on a heartbeat the first of all, whose arrival says
+// that the engine lives. The line is over when nobody fair is left in the queue.
+func (g *gate) takePlaces(l *line, beat bool) (who []*acquisition, over bool) {
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	if beat {
+		first := g.queue.head
+		for first != nil && first.ticket == "" {
+			first = first.next
+		}
+		if first == nil {
+			g.line = nil
+			return nil, true
+		}
+		who = append(who, first)
+	}
+	n := 0
+	for _, a := range l.fresh {
+		if n++; len(who) == maxBatch {
+			n--
+			break
+		}
+		if a.queued {
+			who = append(who, a)
+		}
+	}
+	l.fresh = l.fresh[n:]
+	if len(l.fresh) == 0 {
+		l.fresh = nil
+	} else {
+		select { // more in the next batch
+		case l.kick <- struct{}{}:
+		default:
+		}
+	}
+	return who, false
+}
+
+// arrive makes the trip for who. Those whose arrival is not known stay without a place until the next heartbeat; when
+// the backend has forgotten the first, it has forgotten all.
+func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
+	ops := make([]*Op, len(who))
+	for i, a := range who {
+		ops[i] = &Op{Action: Arrive, Hold: a.want, Ticket: a.ticket, Waiter: locks.id}
+	}
+	locks.carry(ops, tripLimit)
+	g.shard.Lock()
+	defer g.shard.Unlock()
+	var lost []*acquisition
+	for i, a := range who {
+		switch {
+		case a.quits:
+			locks.undo.leave(a.leaving()) // it left while it arrived
+		case ops[i].Err != nil:
+			lost = append(lost, a)
+		}
+	}
+	if beat && ops[0].Err == nil && ops[0].Fenced > 0 && !who[0].leads {
+		lost = lost[:0]
+		for a := g.queue.head; a != nil; a = a.next {
+			if a.ticket != "" {
+				lost = append(lost, a)
+			}
+		}
+	}
+	l.fresh = append(lost, l.fresh...)
+	g.told = true
+}
+
+func (a *acquisition) leaving() *Op { return &Op{Action: Leave, Hold: a.want, Ticket: a.ticket} }
+
+// quit withdraws what the backend knows of a, which has left the queue without the lock: its place in line, and with the
+// last of the queue the engine's place among those that wait, or readers would be kept out by nobody. The shard is
+// locked.
+func (a *acquisition) quit(g *gate) {
+	if a.quits {
+		return
+	}
+	a.quits = true
+	op := a.leaving()
+	if g.queue.len == 0 && g.told {
+		op.Waiter, g.told = a.locks.id, false
+	}
+	if op.Waiter != "" || op.Ticket != "" {
+		a.locks.undo.leave(op)
+	}
+}
