@@ -200,10 +200,20 @@ func classify(err error) (wrapped error, unsent bool) {
 	case neverSent(err):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err), true
 	}
-	// What else a server says (LOADING, READONLY, MASTERDOWN, CLUSTERDOWN, NOREPLICAS, MISCONF, OOM, BUSY, TRYAGAIN, …)
-	// it says before the first write of a script.
 	var reply redis.Error
-	return fmt.Errorf("%w: %w", ErrUnavailable, err), errors.As(err, &reply) && !scriptBroke(err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, err), errors.As(err, &reply) && (!scriptBroke(err) || untouched(err))
+}
+
+// untouched tells whether a server said what it says before it carries anything out. To a script's first write it says
+// so as well (before Redis 7 in the midst of a sentence of its own), and then to no later one.
+func untouched(err error) bool {
+	for _, word := range [...]string{"READONLY", "NOREPLICAS", "MISCONF", "OOM", "MASTERDOWN", "LOADING", "BUSY", "CLUSTERDOWN",
+		"TRYAGAIN", "MOVED", "ASK", "CROSSSLOT", "NOSCRIPT"} {
+		if redis.HasErrorPrefix(err, word) || strings.Contains(err.Error(), ": -"+word) {
+			return true
+		}
+	}
+	return false
 }
 
 // denied tells whether the server refused for lack of rights: also when it did so to a script's command.
@@ -213,7 +223,14 @@ func denied(err error) bool {
 	}
 	text := err.Error()
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH") ||
-		strings.Contains(text, "ACL failure in script")
+		deniedInScript(err)
+}
+
+// deniedInScript tells whether the server refused one of a script's commands; what came before it was carried out.
+func deniedInScript(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "ACL failure in script") || strings.Contains(text, "The user executing the script can't") ||
+		strings.Contains(text, "NOPERM") && scriptBroke(err)
 }
 
 // neverSent tells whether the command did not reach a socket.

@@ -298,11 +298,21 @@ func (b *redisBackend) settle(ctx context.Context, p *part, err error) {
 	case err == nil:
 	case redis.HasErrorPrefix(err, "CROSSSLOT") && b.striped.CompareAndSwap(false, true):
 		b.spread(ctx, p.ops) // it is one of a Cluster, though the client does not look like it
-	case len(p.ops) > 1 && scriptBroke(err):
+	case len(p.ops) > 1 && (scriptBroke(err) && !untouched(err) || redis.IsPermissionError(err)):
 		b.apart(ctx, p)
 	default:
-		for _, op := range p.ops {
-			fail(op, err)
+		b.fail(ctx, p, err)
+	}
+}
+
+// fail fails the operations of p. What a script took before it was denied something is given back as far as that is
+// allowed.
+func (b *redisBackend) fail(ctx context.Context, p *part, err error) {
+	for _, op := range p.ops {
+		fail(op, err)
+		if op.Action == Try && deniedInScript(err) {
+			undo := &Op{Action: Release, Hold: op.Hold, Owner: op.Owner, Ticket: op.Ticket}
+			b.run(ctx, &part{server: p.server, slot: p.slot, ops: []*Op{undo}}, p.server.client)
 		}
 	}
 }
@@ -328,7 +338,7 @@ func (b *redisBackend) apart(ctx context.Context, p *part) {
 	for _, op := range p.ops {
 		one := part{server: p.server, slot: p.slot, ops: []*Op{op}}
 		if err := b.run(ctx, &one, p.server.client); err != nil {
-			fail(op, err)
+			b.fail(ctx, &one, err)
 		} else if op.Action == Release && op.Verdict == Absent {
 			op.Verdict = OK
 		}

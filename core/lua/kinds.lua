@@ -29,6 +29,9 @@
 local call = redis.call
 local sub, byte, find, match, format = string.sub, string.byte, string.find, string.match, string.format
 local publish, patience = ARGV[1], tonumber(ARGV[2])
+if publish == 'SPUBLISH' and not redis.REDIS_VERSION_NUM then
+  publish = 'PUBLISH' -- a server older than 7
+end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local nowms = math.floor(now / 1000)
@@ -73,7 +76,7 @@ end
 local function wake(o)
   local outside = others(o)
   if outside > 0 or o.join ~= '' then
-    call(publish, o.wait, o.join == '' and o.waiter or '')
+    redis.pcall(publish, o.wait, o.join == '' and o.waiter or '')
   end
   return outside
 end

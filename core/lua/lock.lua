@@ -4,7 +4,7 @@
 --       2 ..       for each operation the lock, and for those of W below its companion: the set of engines that wait for
 --                  it, whose name is also the channel on which a release is told
 -- ARGV  1          the engine that asks
---       2          PUBLISH or SPUBLISH
+--       2          PUBLISH or SPUBLISH; who may not use it does without, for waiters poll as well
 --       3          for how long a waiter counts, in ms
 --       4, 5       ms and meta of the operations that bring none of their own
 --       6          the actions, one letter each; a capital brings its own ms, n and meta
@@ -31,6 +31,10 @@ local now = clock[1] * 1000000 + clock[2]
 local nowms = math.floor(now / 1000)
 local stamp = ':' .. clock[1] .. '.' .. clock[2] .. ':'
 local counter, spent
+local publish = ARGV[2]
+if publish == 'SPUBLISH' and not redis.REDIS_VERSION_NUM then
+  publish = 'PUBLISH' -- a server older than 7
+end
 
 -- The fences first .. first+n-1: above all before, and not ahead of the clock unless the counter is, so that a server
 -- that has lost its memory, and starts at its clock, is above all that it has given.
@@ -87,7 +91,12 @@ end
 local function refuse(lock, companion, owner, waits)
   local value = read(lock)
   if value and sub(value, 1, 32) == owner then
-    return 'G,' .. match(value, '^%x+[:*](%d+):') .. ',1,0' -- a replay finds itself
+    -- A replay finds itself. The script that granted may have broken off before it could save the counter.
+    local given = match(value, '^%x+[:*](%d+):')
+    if tonumber(given) > counter then
+      counter, spent, shared = tonumber(given), true, nil
+    end
+    return 'G,' .. given .. ',1,0'
   end
   local left = call('PTTL', lock)
   if left == -1 or (value == nil and call('TYPE', lock).ok ~= 'zset') then
@@ -158,7 +167,7 @@ local function release(lock, companion, value, keep, meta)
   if byte(value, 33) == 42 then
     outside = others(companion)
     if outside > 0 then
-      call(ARGV[2], companion, engine)
+      pcall(publish, companion, engine)
     end
   end
   return 'O,0,0,' .. outside
@@ -195,7 +204,7 @@ for i = 1, #actions do
   elseif action == 108 then -- l
     -- Readers were kept out by it.
     if call('ZREM', companion, engine) == 1 and call('ZCOUNT', companion, '2e15', '+inf') > 0 then
-      call(ARGV[2], companion, engine)
+      pcall(publish, companion, engine)
     end
     replies[i] = 'O,0,0,0'
   else

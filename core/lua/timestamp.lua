@@ -4,7 +4,7 @@
 --       3i-1 ..      for operation i the lock, our record of it, and the set of engines that wait for it, whose name is
 --                    also the channel on which a release is told
 -- ARGV  1            the engine that asks
---       2            PUBLISH or SPUBLISH
+--       2            PUBLISH or SPUBLISH; who may not use it does without, for waiters poll as well
 --       3            for how long a waiter counts, in ms
 --       4            for how long a lock stays after its end, in ms
 --       5i ..        for operation i: action, owner, ms, n, meta
@@ -104,7 +104,12 @@ end
 local function refuse(owner, record, waiters, text, ends, waits)
   local holder, fence, _, meta = recorded(record, text)
   if holder == owner then
-    return 'G,' .. fence .. ',1,0' -- a replay finds itself
+    -- A replay finds itself. The script that granted may have broken off before it could save the counter.
+    counter = counter or tonumber(call('GET', KEYS[1]) or '0')
+    if tonumber(fence) > counter then
+      counter, spent = tonumber(fence), true
+    end
+    return 'G,' .. fence .. ',1,0'
   end
   local left = format('%.0f', math.max(ends - nowms, 1))
   if holder == 'completed' then
@@ -150,7 +155,7 @@ local function release(lock, record, waiters, fence, keep, meta)
   end
   local outside = others(waiters)
   if outside > 0 then
-    call(publish, waiters, engine)
+    pcall(publish, waiters, engine)
   end
   return 'O,0,0,' .. outside
 end
@@ -207,7 +212,7 @@ local function delete(lock, record, waiters)
   if text ~= false and (text == nil or ends >= nowms) then
     call('DEL', lock, record)
   end
-  call(publish, waiters, '')
+  pcall(publish, waiters, '')
   return 'O,0,0,0'
 end
 
