@@ -45,7 +45,7 @@ func (n *node) promotions(grants []*grant) (ops []*core.Op, chosen []*grant) {
 	for _, g := range grants {
 		n.backend.ledger.on(g, now, func() {
 			left := g.until.Sub(now)
-			if g.side != here || g.promoting || g.overlapped || left < core.MinTTL {
+			if g.side != here || g.promoting || left < core.MinTTL {
 				return
 			}
 			g.promoting = true

@@ -137,10 +137,12 @@ func TestALocalLeaseThatIsTakenElsewhereIsReported(t *testing.T) {
 		if !lease.Degraded() || lease.Context().Err() != nil {
 			t.Errorf("degraded %v, context %v; want it to live on to its end", lease.Degraded(), lease.Context().Err())
 		}
+		want(t, release(s.Backend, other), core.OK, false) // untouched so far
+		time.Sleep(3 * time.Second)                        // a renewal writes it
+		want(t, try(s.Backend, exclusive("k")), core.Refused, false)
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want(t, do(s.Backend, again(core.Extend, other)), core.OK, false) // untouched
 		synctest.Wait()
 		if got := told.of("k"); len(got) != 2 || got[0] != Granted || got[1] != TakenElsewhere {
 			t.Errorf("told of %v", got)
@@ -161,6 +163,26 @@ func TestAnAcquireThatLandedLateIsDeletedWhenTheStoreIsBack(t *testing.T) {
 		back(t, b, s)
 		time.Sleep(time.Second)
 		synctest.Wait()
+		free(t, s, "k")
+	})
+}
+
+// A renewal whose reply was lost has prolonged the key, and a release soon after must still delete it.
+func TestARenewalThatLandedLateIsReckonedWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1))
+		op := try(b, core.Hold{Key: "k", TTL: 2 * time.Second})
+		s.loseReplies()
+		longer := again(core.Extend, op)
+		longer.TTL = time.Minute
+		want(t, do(b, longer), core.OK, true)
+		time.Sleep(3 * time.Second)
+		s.set(down)
+		want(t, release(b, op), core.OK, false)
+		want(t, try(s.Backend, exclusive("k")), core.Refused, false)
+		back(t, b, s)
+		time.Sleep(timeout)
 		free(t, s, "k")
 	})
 }

@@ -24,8 +24,6 @@ type events struct {
 
 const maxDegradations = 1024
 
-func newEvents() *events { return &events{} }
-
 // push appends fn. e.mu is locked.
 func (e *events) push(fn func()) {
 	e.queue = append(e.queue, fn)
@@ -116,7 +114,7 @@ func (b *Backend) Observe(t core.Tracer) {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	e := b.events
+	e := &b.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tracers = append(e.tracers, bt)

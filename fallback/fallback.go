@@ -19,7 +19,7 @@ type Backend struct {
 	settings settings
 	ledger   *ledger
 	watches  watches
-	events   *events
+	events   events
 	errands  errands
 
 	mu    sync.RWMutex
@@ -40,7 +40,7 @@ func Wrap(b core.Backend, opts ...Option) core.Backend {
 	if b == nil {
 		s.fail("Wrap", nil, "a Backend")
 	}
-	return &Backend{inner: b, settings: s, ledger: newLedger(), events: newEvents(), nodes: make(map[string]*node)}
+	return &Backend{inner: b, settings: s, ledger: newLedger(), nodes: make(map[string]*node)}
 }
 
 // Name is the name of the backend behind the fallback.

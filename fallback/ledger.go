@@ -68,7 +68,7 @@ type grant struct {
 	released   bool // gone because its holder said so
 	native     bool // the store granted it first
 	promoting  bool
-	overlapped bool // another process has the key in the store
+	overlapped bool // another process had the key in the store, which was told
 }
 
 // homeSide is where a carried grant returns to.
@@ -210,6 +210,13 @@ func (l *ledger) release(g *grant) *core.Op {
 	op := g.op(core.Release)
 	op.Home = g
 	return op
+}
+
+// mayLast notes that the store may have the key of g until then.
+func (l *ledger) mayLast(g *grant, until time.Time) {
+	s := l.lock(g.hold.Key)
+	defer s.Unlock()
+	g.thereUntil = later(g.thereUntil, until)
 }
 
 // thereUntil tells until when the store may have the key of g.

@@ -105,6 +105,9 @@ func (n *node) keepUp(op *core.Op, g *grant, now time.Time, unsent bool) {
 	case native && n.backend.settings.dropLeases:
 		n.postpone(op, unsent)
 	default:
+		if op.Action == core.Extend && !unsent && !op.Unsent {
+			n.backend.ledger.mayLast(g, now.Add(op.TTL)) // it may have been carried out there
+		}
 		n.answerHere(op, g, now)
 	}
 }
