@@ -1,9 +1,7 @@
 package ginlock_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,40 +12,17 @@ import (
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/ginlock"
 	"github.com/latchkit/latchkit/httplock"
+	"github.com/latchkit/latchkit/internal/adaptertest"
 )
 
 // locks stands for one with a store, such as core.New(core.Redis(rdb)).
-var locks = func() *core.Locks {
-	locks, err := core.New(core.Local())
-	if err != nil {
-		panic(err)
-	}
-	return locks
-}()
+var locks = adaptertest.ExampleLocks()
 
 // hold holds a key elsewhere until the returned function is called.
-func hold(key string) (release func()) {
-	lease, err := locks.Acquire(context.Background(), key)
-	if err != nil {
-		panic(err)
-	}
-	return func() { _ = lease.Release(context.Background()) }
-}
+func hold(key string) (release func()) { return adaptertest.ExampleHold(locks, key) }
 
-// send has the handler answer a request and prints what a client sees.
-func send(handler http.Handler, r *http.Request) {
-	w := httptest.NewRecorder()
-	handler.ServeHTTP(w, r)
-	line := fmt.Sprint(w.Code)
-	if after := w.Header().Get("Retry-After"); after != "" {
-		line += " Retry-After " + after + ":"
-	}
-	body := w.Body.String()
-	if _, title, isProblem := strings.Cut(body, `"title":"`); isProblem {
-		body, _, _ = strings.Cut(title, `"`)
-	}
-	fmt.Println(strings.TrimSpace(line + " " + body))
-}
+// send has a service answer a request and prints what a client sees.
+func send(service http.Handler, r *http.Request) { adaptertest.ExampleSend(service, r) }
 
 // showKey is a handler that shows the key it runs under.
 func showKey(c *gin.Context) {

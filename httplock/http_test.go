@@ -138,8 +138,8 @@ func TestWriterKeepsItsPowers(t *testing.T) {
 		if err := controller.EnableFullDuplex(); err != nil {
 			t.Errorf("EnableFullDuplex: %v", err)
 		}
-		if _, isPusher := w.(http.Pusher); isPusher {
-			t.Error("HTTP/1.1 has no push")
+		if _, hijacks := w.(http.Hijacker); !hijacks {
+			t.Error("HTTP/1.1 can be hijacked")
 		}
 	})
 	mux := http.NewServeMux()

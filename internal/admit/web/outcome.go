@@ -14,10 +14,10 @@ type Outcome struct {
 	hijacked bool
 }
 
-// Watch returns w with its outcome watched. The writer to hand on has exactly the powers of w.
+// Watch returns w with its outcome watched. The writer to hand on keeps the powers of w.
 func Watch(w http.ResponseWriter) (*Outcome, http.ResponseWriter) {
 	o := &Outcome{ResponseWriter: w}
-	return o, o.compose(powersOf(w))
+	return o, o.withPowers()
 }
 
 // Status is the status of the answer: 200 when the handler has written nothing, for that is what the server then says.
