@@ -15,8 +15,11 @@ func TestRefillBesideARenewal(t *testing.T) {
 		lease := acquire(t, locks, "k")
 		var others sync.WaitGroup
 		others.Go(func() { release(t, acquire(t, locks, "k", core.WithWait(10*time.Second))) })
-		others.Go(func() { _ = lease.Extend(t.Context(), time.Minute) }) // released meanwhile, perhaps
-		time.Sleep(50 * time.Microsecond)                              // lets them come to the gate; either order is right
+		others.Go(func() {
+			for lease.Extend(t.Context(), time.Minute) == nil { // until it is released
+			}
+		})
+		time.Sleep(50 * time.Microsecond) // lets them come to the gate; either order is right
 		release(t, lease)
 		others.Wait()
 	}
