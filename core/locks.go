@@ -84,6 +84,8 @@ func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*L
 		if err := sup.Supports(a.want); err != nil {
 			return nil, err
 		}
+	} else if a.want.Replicas > 0 {
+		return nil, fmt.Errorf("%w: WithReplicas: the backend %q has none", ErrInvalidOption, locks.backend.Name())
 	}
 	if s.tracer == nil {
 		return a.acquire()

@@ -159,6 +159,8 @@ func (b *redLock) Supports(h Hold) error {
 	switch {
 	case h.Fair:
 		return fmt.Errorf("%w: WithFair: the nodes of a RedLock have no common order of arrival", ErrInvalidOption)
+	case h.Replicas > 0:
+		return fmt.Errorf("%w: WithReplicas: the nodes of a RedLock stand for themselves", ErrInvalidOption)
 	case h.Kind != Exclusive:
 		return fmt.Errorf("%w: %v holds: a RedLock carries exclusive ones only", ErrInvalidOption, h.Kind)
 	}
