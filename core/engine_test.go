@@ -434,3 +434,24 @@ func TestNoGoroutinePerLease(t *testing.T) {
 		release(t, lease)
 	}
 }
+
+// A wait that ends without the lock leaves nothing in Redis that would make holders cut their hand-offs short.
+func TestSpentWaitLeavesTheQueueInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client()
+	one, two := newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(rdb))
+	lease := acquire(t, one, "k")
+	done := make(chan error)
+	go func() {
+		_, err := two.Acquire(t.Context(), "k", core.WithWait(300*time.Millisecond))
+		done <- err
+	}()
+	eventually(t, 5*time.Second, "the waiter is known in Redis", func() bool {
+		return rdb.ZCard(t.Context(), "latchkit~wait:{k}").Val() == 1
+	})
+	wantErr(t, <-done, core.ErrNotAcquired)
+	eventually(t, 5*time.Second, "the waiter is gone from Redis", func() bool {
+		return rdb.ZCard(t.Context(), "latchkit~wait:{k}").Val() == 0
+	})
+	release(t, lease)
+}

@@ -18,6 +18,7 @@ type undoer struct {
 	debts  []*debt
 	timer  *time.Timer
 	busy   bool
+	paying sync.WaitGroup // trips under way
 	closed bool
 }
 
@@ -72,7 +73,7 @@ func (u *undoer) owe(d *debt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
-		go u.pay([]*debt{d}) // once; then the TTL
+		u.paying.Go(func() { u.pay([]*debt{d}) }) // once; then the TTL
 		return
 	}
 	if len(u.debts) >= maxDebts {
@@ -118,6 +119,8 @@ func (u *undoer) run() {
 		}
 	}
 	u.busy, u.debts = true, rest
+	u.paying.Add(1)
+	defer u.paying.Done()
 	u.mu.Unlock()
 
 	left := u.pay(due)
@@ -152,8 +155,9 @@ func (u *undoer) pay(due []*debt) (left []*debt) {
 	return left
 }
 
-// close makes one last attempt and forgets the rest, which goes with its TTL.
+// close makes one last attempt and forgets the rest, which goes with its TTL. No trip is under way when it returns.
 func (u *undoer) close() {
+	defer u.paying.Wait()
 	u.mu.Lock()
 	if u.closed {
 		u.mu.Unlock()

@@ -315,6 +315,7 @@ func (a *acquisition) lead(g *gate) (*Lease, error) {
 			return nil, a.stepDown(g, ErrClosed, true)
 		}
 		g.refusal, g.yield = busy, false
+		g.registered = &registration{a.locks, a.want}
 		pause := pollPause(op.Left)
 		if op.Silent {
 			pause = min(pause, blindPause())
@@ -331,6 +332,19 @@ func (a *acquisition) waitedOut(quarantine, why error) error {
 		return fmt.Errorf("latchkit: acquire %q: %w", a.key, quarantine)
 	}
 	return fmt.Errorf("latchkit: acquire %q: %w: %w", a.key, quarantine, why)
+}
+
+// registration is this engine's place among those that wait for a key in the backend.
+type registration struct {
+	locks *Locks
+	want  Hold
+}
+
+// leave gives the place up when nobody waits here any more, so that a holder elsewhere need not cut its hand-offs short
+// for us. If it fails, the place ends by itself after WaiterTTL.
+func (r *registration) leave() {
+	op := &Op{Action: Leave, Hold: r.want, Waiter: r.locks.id}
+	_ = r.locks.trips.do(context.Background(), nil, op, time.Now().Add(tripLimit))
 }
 
 // stepDown ends the lead with err, which is also the verdict for those who share the attempt. When it says something
