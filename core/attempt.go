@@ -36,7 +36,9 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 		}
 		a.judge(op, sent)
 		if !again(op, n) || !backoff(a.ctx, n, limit) {
-			a.stats.note = op.HolderNote
+			if op.Verdict == Refused {
+				a.stats.note = op.HolderNote // of who stood in the way: kept when a later attempt is granted
+			}
 			return op, sent, nil
 		}
 	}

@@ -170,7 +170,12 @@ func (l *Lease) release(ctx context.Context, keep time.Duration) error {
 		return fmt.Errorf("%w: %q was released before", ErrNotHeld, l.key)
 	}
 	if t.state == lost && t.hold == h {
+		first := !h.lossTold
+		h.lossTold = true
 		t.gate.shard.Unlock()
+		if first {
+			l.locks.traceRelease(ctx, l, false, t.loss)
+		}
 		return t.loss
 	}
 	l.released = true

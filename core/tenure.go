@@ -88,8 +88,10 @@ type hold struct {
 	start  HoldStart // as the Tracer was told, so that what it counted up is counted down
 	mark   any
 	tracer Tracer
-	told   bool     // the Tracer knows that the hold began
-	late   *HoldEnd // it ended before that
+	told   bool // the Tracer knows that the hold began
+	// lossTold: the Tracer knows of the Release that found it lost.
+	lossTold bool
+	late     *HoldEnd // it ended before that
 }
 
 const (

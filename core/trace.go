@@ -24,7 +24,7 @@ type Tracer interface {
 	// no hold of its own.
 	HoldStart(e HoldStart)
 	HoldEnd(e HoldEnd)
-	// ReleaseStart and ReleaseEnd enclose a Release that ends a hold.
+	// ReleaseStart and ReleaseEnd enclose a Release that ends a hold, and the first that finds its hold lost.
 	ReleaseStart(ctx context.Context, e ReleaseStart) context.Context
 	ReleaseEnd(ctx context.Context, e ReleaseEnd)
 	// Renewed is called after each renewal by the watchdog, successful or not.

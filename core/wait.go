@@ -115,6 +115,9 @@ func (a *acquisition) enter() (*Lease, error) {
 		return nil, fmt.Errorf("%w: %q has %d in this process", ErrTooManyWaiters, a.key, maxWaiters)
 	case a.wait > 0:
 		a.ready = make(chan turn, 1)
+		if a.tracer != nil && len(g.tenures) > 0 && g.tenures[0].hold != nil {
+			a.stats.mark = g.tenures[0].hold.mark // of who stands in the way, whether it is served in the end or not
+		}
 		g.queue.push(a)
 		if a.ticket != "" {
 			a.locks.standInLine(g, a)

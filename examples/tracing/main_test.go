@@ -41,6 +41,9 @@ func TestTrees(t *testing.T) {
 	if regexp.MustCompile(`holder \d`).MatchString(trees[0]) || !regexp.MustCompile(`holder \d`).MatchString(trees[1]) {
 		t.Error("the second payment, and it alone, should have waited for a holder")
 	}
+	if strings.Contains(trees[0], "held up by") || !strings.Contains(trees[1], "held up by") {
+		t.Error("the second payment, and it alone, should lead to the one that held it up")
+	}
 }
 
 func TestOTLP(t *testing.T) {
