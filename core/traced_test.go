@@ -143,7 +143,8 @@ func TestTracerIsToldInOrder(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		lost.Release(t.Context())
 		lost.Release(t.Context())
-		check("lost", "acquire l", "acquired l", "hold l", "end l true expired mark of l")
+		check("lost", "acquire l", "acquired l", "hold l", "end l true expired mark of l",
+			"release l mark of l", "released l false")
 		if j.held != 0 || j.waiting != 0 || j.lowest < 0 {
 			t.Errorf("held %d, waiting %d, lowest %d; want 0 and never below", j.held, j.waiting, j.lowest)
 		}
