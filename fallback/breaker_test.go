@@ -21,6 +21,7 @@ import (
 
 // TestConformance: with a closed breaker the fallback is not noticed.
 func TestConformance(t *testing.T) {
+	t.Parallel() // it mostly waits
 	locktest.Run(t, func(t *testing.T) core.Backend { return Wrap(core.Local()) })
 }
 

@@ -60,6 +60,7 @@ var faults = []fault{
 // TestRealServersComeAndGo has one process lock under load while its server suffers every fault in turn: once, or for
 // 60 s with LATCHKIT_LONG=1.
 func TestRealServersComeAndGo(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.Start(t)
 	b := wrap(t, core.Redis(server.Client()), quick())
 	locks := engine(t, b, core.WithTTL(3*time.Second), core.WithPrefix("flap:"))
@@ -174,7 +175,7 @@ func (w *workload) suffer(b *Backend, server *redistest.Server, f fault) {
 		f.mend(server)
 		return
 	}
-	w.until(f.name+": local leases", 2*opLimit+slack, func() bool { return w.local.Load() > local+100 })
+	w.until(f.name+": local leases", 3*opLimit, func() bool { return w.local.Load() > local+100 })
 	w.t.Logf("%s: served locally after %v", f.name, time.Since(began).Round(time.Millisecond))
 	f.mend(server)
 	began = time.Now()
@@ -199,6 +200,7 @@ func (w *workload) until(what string, limit time.Duration, done func() bool) {
 
 // TestTwoProcessesOverlapOnlyWhereALeaseSaysSo cuts one of two processes off from a server that goes on.
 func TestTwoProcessesOverlapOnlyWhereALeaseSaysSo(t *testing.T) {
+	t.Parallel() // it mostly waits
 	server := redistest.Start(t)
 	proxy := server.Proxy(t)
 	cut := wrap(t, core.Redis(proxy.NewClient(nil)), quick())
@@ -328,6 +330,7 @@ func TestL39WhatAServerSaysWhenItCannotServe(t *testing.T) {
 
 // TestADeadShardOfAClusterLeavesTheOthersAlone kills one master of three.
 func TestADeadShardOfAClusterLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel() // it mostly waits
 	cluster := redistest.StartCluster(t, 3, 0, redistest.WithArgs("--cluster-require-full-coverage", "no"))
 	b := wrap(t, core.Redis(cluster.Client()), quick())
 	locks := engine(t, b)
