@@ -48,7 +48,11 @@ func TestCustomErrorHandler(t *testing.T) {
 	var got error
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		got = err
-		he := err.(*echo.HTTPError)
+		var he *echo.HTTPError
+		if !errors.As(err, &he) {
+			t.Errorf("%T", err)
+			return
+		}
 		_ = c.HTML(he.Code, "<p>"+fmt.Sprint(he.Message))
 	}
 	e.POST("/o/:id", ok, echolock.ByParam("id", refusing(&core.NotAcquiredError{Key: "id:1", RetryAfter: 30 * time.Second})))

@@ -68,11 +68,7 @@ func (r *recorder) take() []string {
 
 func newRecorder(t *testing.T) *recorder { return &recorder{Locker: locktest.New(t)} }
 
-func (h HTTP) one(t *testing.T, proto string, route Route) *service {
-	t.Helper()
-	return h.start(t, proto, route)
-}
-
+// start starts a service with the routes; where they say no more, they are a POST that succeeds.
 func (h HTTP) start(t *testing.T, proto string, routes ...Route) *service {
 	t.Helper()
 	for i := range routes {
@@ -204,7 +200,7 @@ func unusableKeys(t *testing.T, h HTTP, proto string) {
 
 func undeclared(t *testing.T, h HTTP, proto string) {
 	locker := newRecorder(t)
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: byParam("orderID"), Options: HTTPOptions{Options: Options{Locker: locker}}})
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: byParam("orderID"), Options: HTTPOptions{Options: Options{Locker: locker}}})
 	logged := captureLog(t)
 	got := service.do(t.Context(), http.MethodPost, "/o/42", nil, nil)
 	if got.status != http.StatusInternalServerError || len(locker.take()) != 0 {
@@ -222,7 +218,7 @@ func unmatched(t *testing.T, h HTTP, proto string) {
 	for _, level := range h.Levels {
 		t.Run(string(level), func(t *testing.T) {
 			locker := newRecorder(t)
-			service := h.one(t, proto, Route{Level: level, Path: "/g/o/:id", Key: byParam("id"),
+			service := h.start(t, proto, Route{Level: level, Path: "/g/o/:id", Key: byParam("id"),
 				Options: HTTPOptions{Options: Options{Locker: locker}}})
 			for _, q := range []struct {
 				method, target string
@@ -250,7 +246,7 @@ func levels(t *testing.T, h HTTP, proto string) {
 	for _, level := range h.Levels {
 		for _, perRoute := range []bool{false, true} {
 			locker := newRecorder(t)
-			service := h.one(t, proto, Route{Level: level, Path: "/g/o/:id", Key: byParam("id"),
+			service := h.start(t, proto, Route{Level: level, Path: "/g/o/:id", Key: byParam("id"),
 				Options: HTTPOptions{Options: Options{Locker: locker, PerRoute: perRoute}}})
 			got := service.do(t.Context(), http.MethodPost, "/g/o/42", nil, nil)
 			keys := locker.take()
@@ -271,7 +267,7 @@ func levels(t *testing.T, h HTTP, proto string) {
 
 func escapedPaths(t *testing.T, h HTTP, proto string) {
 	locker := newRecorder(t)
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: locker}}})
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: locker}}})
 	for target, want := range map[string]string{
 		"/o/ab":           "id:ab",
 		"/o/a%62":         "id:ab",
@@ -306,7 +302,7 @@ func escapedPaths(t *testing.T, h HTTP, proto string) {
 
 func trailingSlash(t *testing.T, h HTTP, proto string) {
 	locker := newRecorder(t)
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: locker}}})
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: locker}}})
 	got := service.do(t.Context(), http.MethodPost, "/o/42/", nil, nil)
 	for _, key := range locker.take() { // where the framework takes it for the route at all
 		if key != "id:42" && key != "id:42/" {
@@ -320,7 +316,7 @@ func trailingSlash(t *testing.T, h HTTP, proto string) {
 
 func changedRequest(t *testing.T, h HTTP, proto string) {
 	locks := locktest.New(t)
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: from("json", "id"),
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: from("json", "id"),
 		Options: HTTPOptions{Options: Options{Locker: locks}},
 		Handler: func(w http.ResponseWriter, r *http.Request) error {
 			r.Body = io.NopCloser(strings.NewReader(`{"id":2}`))
@@ -348,7 +344,7 @@ func formStays(t *testing.T, h HTTP, proto string) {
 		form.FormDataContentType():          multi.String(),
 	} {
 		locker := newRecorder(t)
-		service := h.one(t, proto, Route{Path: "/o/:id", Key: from("form", "id"),
+		service := h.start(t, proto, Route{Path: "/o/:id", Key: from("form", "id"),
 			Options: HTTPOptions{Options: Options{Locker: locker}},
 			Handler: func(w http.ResponseWriter, r *http.Request) error {
 				_, _ = io.WriteString(w, r.PostFormValue("a")+r.PostFormValue("id")+r.PostFormValue("b"))
@@ -364,7 +360,7 @@ func formStays(t *testing.T, h HTTP, proto string) {
 func bodiesStay(t *testing.T, h HTTP, proto string) {
 	body := `{"id":"7","filler":"` + strings.Repeat("x", 200_000) + `"}`
 	for _, key := range []Key{from("json", "id"), {From: "body"}, byParam("id")} {
-		service := h.one(t, proto, Route{Path: "/o/:id", Key: key,
+		service := h.start(t, proto, Route{Path: "/o/:id", Key: key,
 			Options: HTTPOptions{Options: Options{Locker: locktest.New(t)}, MaxBody: 300_000},
 			Handler: func(w http.ResponseWriter, r *http.Request) error {
 				content, err := io.ReadAll(r.Body)
@@ -395,7 +391,7 @@ func overCap(t *testing.T, h HTTP, proto string) {
 			header = formType
 		}
 		ran := false
-		service := h.one(t, proto, Route{Path: "/o/:id", Key: key,
+		service := h.start(t, proto, Route{Path: "/o/:id", Key: key,
 			Options: HTTPOptions{Options: Options{Locker: locktest.New(t)}, MaxBody: int64(len(fitting))},
 			Handler: func(w http.ResponseWriter, _ *http.Request) error { ran = true; return answer(w, nil) }})
 		for name, reader := range map[string]io.Reader{
@@ -415,7 +411,7 @@ func overCap(t *testing.T, h HTTP, proto string) {
 	// The default cap, and a key that needs no body.
 	large := strings.Repeat("x", 1<<20+1)
 	for key, want := range map[string]int{"body": http.StatusRequestEntityTooLarge, "param": http.StatusCreated} {
-		service := h.one(t, proto, Route{Path: "/o/:id", Key: from(key, "id"), Options: HTTPOptions{Options: Options{Locker: locktest.New(t)}},
+		service := h.start(t, proto, Route{Path: "/o/:id", Key: from(key, "id"), Options: HTTPOptions{Options: Options{Locker: locktest.New(t)}},
 			Handler: func(w http.ResponseWriter, r *http.Request) error {
 				_, _ = io.Copy(io.Discard, r.Body)
 				return answer(w, nil)
@@ -446,7 +442,7 @@ func problems(t *testing.T, h HTTP, proto string) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			captureLog(t)
-			service := h.one(t, proto, Route{Path: "/o/:id", Key: c.key, Options: HTTPOptions{Options: Options{Locker: c.locker}}})
+			service := h.start(t, proto, Route{Path: "/o/:id", Key: c.key, Options: HTTPOptions{Options: Options{Locker: c.locker}}})
 			got := service.do(t.Context(), http.MethodPost, "/o/42", nil, nil)
 			if got.status != c.status || got.header.Get("Retry-After") != c.retry {
 				t.Errorf("%d, Retry-After %q; want %d, %q", got.status, got.header.Get("Retry-After"), c.status, c.retry)
@@ -474,7 +470,7 @@ func problems(t *testing.T, h HTTP, proto string) {
 func forged(t *testing.T, h HTTP, proto string) {
 	locks := locktest.New(t)
 	lease := hold(t, locks, "id:42")
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: locks}}})
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: locks}}})
 	header := http.Header{}
 	for _, name := range []string{"Latchkit-Owner", "X-Lock-Owner", "X-Latchkit-Owner", "Latchkit-Lease", "X-Fence", "Authorization"} {
 		header.Set(name, lease.Owner())
@@ -521,7 +517,7 @@ func names(t *testing.T, h HTTP, proto string) {
 
 func skipper(t *testing.T, h HTTP, proto string) {
 	locker := newRecorder(t)
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: from("header", "K"), Options: HTTPOptions{
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: from("header", "K"), Options: HTTPOptions{
 		Options: Options{Locker: locker}, Skip: func(r *http.Request) bool { return r.URL.Query().Has("dry") },
 	}})
 	if got := service.do(t.Context(), http.MethodPost, "/o/42?dry", nil, nil); got.status != http.StatusCreated || len(locker.take()) != 0 {
@@ -535,7 +531,7 @@ func skipper(t *testing.T, h HTTP, proto string) {
 func errorHandler(t *testing.T, h HTTP, proto string) {
 	var got error
 	writes := true
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{
 		Options: Options{Locker: refusing(&core.NotAcquiredError{Key: "id:42"})},
 		OnError: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if got = err; writes {
@@ -557,7 +553,7 @@ func errorHandler(t *testing.T, h HTTP, proto string) {
 }
 
 func successSet(t *testing.T, h HTTP, proto string) {
-	service := h.one(t, proto, Route{Path: "/o/:id", Key: byParam("id"),
+	service := h.start(t, proto, Route{Path: "/o/:id", Key: byParam("id"),
 		Options: HTTPOptions{Options: Options{Locker: locktest.New(t), Cooldown: time.Minute}, Success: func(status int) bool { return status == 202 || status == 422 }},
 		Handler: func(w http.ResponseWriter, r *http.Request) error {
 			if r.URL.Query().Has("fail") {

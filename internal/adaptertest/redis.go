@@ -48,7 +48,7 @@ func RunHTTPOnRedis(t *testing.T, h HTTP) {
 	})
 	t.Run("keys as they stand in Redis", func(t *testing.T) {
 		server.Restart()
-		service := h.one(t, "HTTP/1.1", Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: a.locks(t)}},
+		service := h.start(t, "HTTP/1.1", Route{Path: "/o/:id", Key: byParam("id"), Options: HTTPOptions{Options: Options{Locker: a.locks(t)}},
 			Handler: func(w http.ResponseWriter, r *http.Request) error {
 				key := t.Name() + ":id:42"
 				if n, err := rdb.Exists(r.Context(), key).Result(); n != 1 || err != nil {

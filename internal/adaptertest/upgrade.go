@@ -17,7 +17,7 @@ import (
 func serverSentEvents(t *testing.T, h HTTP, proto string) {
 	for _, cooldown := range []time.Duration{0, time.Minute} { // with a cooldown the writer is watched
 		read := make(chan struct{})
-		service := h.one(t, proto, Route{Method: http.MethodGet, Path: "/o/:id", Key: byParam("id"),
+		service := h.start(t, proto, Route{Method: http.MethodGet, Path: "/o/:id", Key: byParam("id"),
 			Options: HTTPOptions{Options: Options{Locker: locktest.New(t), Cooldown: cooldown}},
 			Handler: func(w http.ResponseWriter, _ *http.Request) error {
 				w.Header().Set("Content-Type", "text/event-stream")
@@ -58,7 +58,7 @@ func websocketUpgrade(t *testing.T, h HTTP, proto string) {
 	for _, cooldown := range []time.Duration{0, time.Minute} {
 		locks := locktest.New(t)
 		var upgrader websocket.Upgrader
-		service := h.one(t, proto, Route{Method: http.MethodGet, Path: "/o/:id", Key: byParam("id"),
+		service := h.start(t, proto, Route{Method: http.MethodGet, Path: "/o/:id", Key: byParam("id"),
 			Options: HTTPOptions{Options: Options{Locker: locks, Cooldown: cooldown}},
 			Handler: func(w http.ResponseWriter, r *http.Request) error {
 				conn, err := upgrader.Upgrade(w, r, nil)

@@ -9,7 +9,7 @@
 //	defer func() { guard.Leave(ctx, lease, success) }()
 //	err := handle(admit.Context(ctx, lease))
 //	success = err == nil
-//	if v := admit.Lost(ctx, lease, err); v != nil {
+//	if v := guard.Lost(ctx, lease, err); v != nil {
 //		return reply(v)
 //	}
 package admit

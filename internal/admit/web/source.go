@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"reflect"
 
 	"github.com/latchkit/latchkit/internal/admit"
@@ -38,7 +39,8 @@ func Named[C comparable](name string, key Value[C]) Value[C] {
 	if reflect.ValueOf(key).Pointer() == reflect.ValueOf(Keyed[C]("", nil)).Pointer() {
 		var nobody C
 		_, err := key(nobody)
-		if p, ok := err.(*parts[C]); ok {
+		var p *parts[C]
+		if errors.As(err, &p) {
 			return Keyed(name, p.value)
 		}
 	}
