@@ -25,9 +25,9 @@ func WithAcquire(opts ...core.Option) Option {
 }
 
 // WithCooldown keeps the key taken for d after a success, to turn repetitions away as completed; after anything else
-// it is freed at once. Success is a final status of 2xx, from
-// a handler that returned no error; or what WithSuccess says. A connection that was hijacked never
-// cools down, nor does the key of a lease that was lost. 0 means none.
+// it is freed at once. Success is a final status of 2xx from a handler that returned no error, or what
+// WithSuccess says. A connection that was hijacked never cools down, nor does the key of a lease that was
+// lost. 0 means none.
 //
 // A cooldown keeps the whole resource out, from every route with the same key. Add WithPerRoute to turn away the
 // repetition of one operation only.
