@@ -12,6 +12,7 @@ import (
 )
 
 func TestConformanceCluster(t *testing.T) {
+	t.Parallel() // with the other suites: they wait more than they work
 	cluster := redistest.StartCluster(t, 3, 0)
 	locktest.Run(t, func(t *testing.T) core.Backend {
 		wipe(t, cluster.Nodes())
@@ -20,6 +21,7 @@ func TestConformanceCluster(t *testing.T) {
 }
 
 func TestConformanceSentinel(t *testing.T) {
+	t.Parallel() // with the other suites: they wait more than they work
 	set := redistest.StartSentinel(t, 2, 3)
 	locktest.Run(t, func(t *testing.T) core.Backend {
 		wipe(t, set.Nodes()[:1])
@@ -28,6 +30,7 @@ func TestConformanceSentinel(t *testing.T) {
 }
 
 func TestConformanceTimestamp(t *testing.T) {
+	t.Parallel() // with the other suites: they wait more than they work
 	server := redistest.Start(t)
 	locktest.Run(t, func(t *testing.T) core.Backend {
 		wipe(t, []*redistest.Server{server})

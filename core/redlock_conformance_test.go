@@ -11,6 +11,7 @@ import (
 )
 
 func TestConformanceRedLock(t *testing.T) {
+	t.Parallel() // with the other suites: they wait more than they work
 	servers := redistest.StartN(t, 5)
 	locktest.Run(t, func(t *testing.T) core.Backend {
 		clients := make([]redis.UniversalClient, len(servers))
