@@ -25,6 +25,7 @@ type hub struct {
 	strayed func(from *server, err error)
 	// sharded: SSUBSCRIBE, where the server knows it.
 	sharded bool
+	ping    time.Duration // hubPing
 
 	mu       sync.Mutex
 	topics   map[string]*topic
@@ -61,7 +62,7 @@ const (
 )
 
 func newHub(home func(channel string) *server) *hub {
-	return &hub{home: home, strayed: func(*server, error) {}, topics: make(map[string]*topic), sessions: make(map[*server]*session)}
+	return &hub{home: home, strayed: func(*server, error) {}, ping: hubPing, topics: make(map[string]*topic), sessions: make(map[*server]*session)}
 }
 
 // watch has wake called for each message on channel. It returns when the subscription stands.
@@ -430,7 +431,7 @@ func (s *session) read(done chan struct{}) {
 	defer close(done)
 	asked := false // for a sign of life
 	for s.ctx.Err() == nil {
-		msg, err := s.ps.ReceiveTimeout(finished, hubPing)
+		msg, err := s.ps.ReceiveTimeout(finished, s.hub.ping)
 		var reply redis.Error
 		var timeout interface{ Timeout() bool }
 		switch {
