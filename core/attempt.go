@@ -81,7 +81,7 @@ func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 
 // judge looks at what came back: a grant after the lease's own end is none, and what may have been taken is undone.
 func (a *acquisition) judge(op *Op, sent time.Time) {
-	if op.Err == nil && op.Verdict == Granted && !time.Now().Before(validUntil(sent, a.want.TTL)) {
+	if op.Err == nil && op.Verdict == Granted && !op.Degraded && !time.Now().Before(validUntil(sent, a.want.TTL)) {
 		a.locks.undo.add(op, true)
 		op.Err = fmt.Errorf("%w: the grant took %v, longer than the lease of %v runs", ErrUnavailable,
 			time.Since(sent).Round(time.Millisecond), a.want.TTL)
@@ -123,7 +123,10 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 		}
 		return nil, a.stepDown(g, err, false)
 	}
-	t := &tenure{locks: locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded,
+	if op.Degraded {
+		sent = now // granted here, after a trip that was in vain and may have taken longer than the TTL
+	}
+	t := &tenure{locks: locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded, open: op.Open,
 		degradedWhy: op.DegradedReason, renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL), renewAt: sent.Add(a.want.TTL / 3),
 		first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
 	g.shard.Lock()
@@ -141,7 +144,11 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 	}
 	lease.bound(a.maxHold)
 	locks.watchdog.put(t, t.nextEvent())
-	g.land(&NotAcquiredError{Key: a.key, RetryAfter: t.deadline.Sub(now)})
+	if t.open {
+		g.land(nil)
+	} else {
+		g.land(&NotAcquiredError{Key: a.key, RetryAfter: t.deadline.Sub(now)})
+	}
 	g.advance()
 	return lease, nil
 }

@@ -194,7 +194,9 @@ type Op struct {
 	// Outside: other engines wait for the key.
 	Outside bool
 	// Degraded: the hold is not backed by the store; DegradedReason says why in a word or two of few values.
-	Degraded       bool
+	Degraded bool
+	// Open, with Granted: the hold keeps nobody out, not even in this process: a fallback that lets everyone through.
+	Open           bool
 	DegradedReason string
 	// HolderNote, with Refused: the Note of a holder.
 	HolderNote string

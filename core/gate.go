@@ -81,6 +81,9 @@ func (s *shard) open(key string) *gate {
 func (g *gate) compatible(h *Hold) bool {
 	same := 0
 	for _, t := range g.tenures {
+		if t.open {
+			continue
+		}
 		if t.want.Kind != h.Kind || h.Kind == Exclusive {
 			return false
 		}
@@ -168,8 +171,10 @@ func (g *gate) leave(a *acquisition) {
 
 // busy is the refusal by a holder of this process, which needs no trip.
 func (g *gate) busy(key string, now time.Time) *NotAcquiredError {
-	if len(g.tenures) > 0 {
-		t := g.tenures[0]
+	for _, t := range g.tenures {
+		if t.open {
+			continue
+		}
 		err := &NotAcquiredError{Key: key, RetryAfter: max(0, t.deadline.Sub(now))}
 		if t.hold != nil {
 			err.mark = t.hold.mark

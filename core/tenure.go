@@ -46,6 +46,7 @@ type tenure struct {
 	renew    bool
 	exported bool // the owner left the process: never handed on
 	degraded bool
+	open     bool // it keeps nobody out
 	// degradedWhy is Op.DegradedReason.
 	degradedWhy string
 	began       time.Time

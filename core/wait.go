@@ -124,7 +124,7 @@ func (a *acquisition) enter() (*Lease, error) {
 		}
 		shard.Unlock()
 		return a.queue(g)
-	case g.flying && len(g.tenures) == 0:
+	case g.flying && g.compatible(&a.want):
 		if g.flight == nil {
 			g.flight = &flight{done: make(chan struct{})}
 		}

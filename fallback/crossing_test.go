@@ -444,6 +444,33 @@ func TestAllowLetsEveryonePass(t *testing.T) {
 	})
 }
 
+// In one engine as well: its gate keeps nobody out of a key that is open to everyone.
+func TestAllowPassesTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1), WithPolicy(Allow))
+		locks, err := core.New(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close(t.Context())
+		open(t, b, s, down)
+		var leases []*core.Lease
+		for range 3 {
+			lease, err := locks.Acquire(t.Context(), "k")
+			if err != nil || !lease.Degraded() || lease.Fence() != 0 {
+				t.Fatalf("while open, everyone should pass: %v", err)
+			}
+			leases = append(leases, lease)
+		}
+		for _, lease := range leases {
+			if err := lease.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestACooldownHoldsOnBothSides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

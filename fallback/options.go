@@ -16,8 +16,8 @@ type Policy uint8
 const (
 	// Local grants locks that exclude within this process. It is the default.
 	Local Policy = iota
-	// Allow grants whatever is asked for: beside holders of other engines and beside cooldowns. The queue of an engine
-	// still admits one holder of a key at a time in its own process.
+	// Allow grants whatever is asked for: beside all other holders, in this process too, and beside cooldowns. Only a
+	// lease that the store granted before is still kept to itself in its process.
 	Allow
 )
 
