@@ -15,6 +15,8 @@ type nodeDebts struct {
 	timer *time.Timer
 	armed bool
 	pause time.Duration
+	// closing: nothing is tried again later.
+	closing bool
 }
 
 // nodeDebt is one such lock.
@@ -64,7 +66,7 @@ func (d *nodeDebt) answer(n *node, a answer) {
 // armLocked sets the timer for the next attempt. n is locked.
 func (n *node) armLocked(failed bool) {
 	ds := &n.debts
-	if ds.armed {
+	if ds.armed || ds.closing {
 		return
 	}
 	if ds.pause = min(2*ds.pause, undoAtMost); ds.pause == 0 || !failed {
@@ -102,11 +104,12 @@ func (n *node) payLocked(most int) {
 	n.wakeLocked()
 }
 
-// payNow puts all that is owed into the queue.
+// payNow puts all that is owed into the queue, for the last time until forgive.
 func (n *node) payNow() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.disarmLocked()
+	n.debts.closing = true
 	n.payLocked(maxDebts)
 }
 
@@ -118,7 +121,7 @@ func (n *node) forgive() {
 	for _, d := range n.debts.later {
 		delete(n.debts.owed, d.hold.owner)
 	}
-	n.debts.later = nil
+	n.debts.later, n.debts.closing = nil, false
 }
 
 func (n *node) disarmLocked() {

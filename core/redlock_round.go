@@ -111,6 +111,9 @@ func (r *round) request(n *node, q *request, now time.Time) bool {
 	case "f":
 		q.number(int64(r.fences))
 		q.number(r.proposal)
+	case "x":
+		q.text(ceilMillis(2 * r.lock.timeout))
+		q.number(n.timeAt(r.limit))
 	case "b":
 		q.number(r.fence)
 		q.number(r.counter)

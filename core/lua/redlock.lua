@@ -14,7 +14,8 @@
 --       k            ms, meta, not after, life, until   release but keep others out; fill in as e does
 --       f            n, proposal                        reserve n more fences
 --       b            fence, counter                     write back: raise the counter, and say the fence in the lock
---       l, i, x      nothing                            leave the waiters, inspect, take away by force
+--       x            ms, not after                      take away by force; leave a trace for ms, see below
+--       l, i         nothing                            leave the waiters, inspect
 -- Times are the node's own, in µs. "life" is the life of the node's memory in which the caller held the lock here, "-"
 -- when it did not; "until" is when the lock expires here as far as the caller knows.
 -- Reply one string: an answer of the node, and one for each operation; fields by ",", answers ended by ";":
@@ -145,13 +146,19 @@ local function try(lock, companion, owner, waits)
   return 'G,' .. text(last) .. ',' .. outside
 end
 
+-- A lock that is taken away by force while its holder fills it in could move from the nodes that the force has still to
+-- reach to those where it has been already, and live. So a force leaves a trace, and nothing is filled in beside it.
+local function trace(lock)
+  return 'latchkit~forced:' .. lock
+end
+
 -- Nobody holds the lock: deleted, or may it be filled in?
-local function missing(notafter, held, till)
+local function missing(lock, notafter, held, till)
   if not remembers then
     return 'U'
   elseif held == life and now < till then
     return 'A'
-  elseif now > notafter then
+  elseif now > notafter or call('EXISTS', trace(lock)) == 1 then
     return 'M'
   end
 end
@@ -166,7 +173,7 @@ local function extend(lock, owner, value, owns)
   elseif value ~= false then
     return 'F'
   end
-  local why = missing(notafter, held, till)
+  local why = missing(lock, notafter, held, till)
   if not why then
     call('SET', lock, compose(owner, fence, meta), 'PX', ms)
   end
@@ -186,7 +193,7 @@ local function keep(lock, companion, value, owns)
   if value ~= false and not owns then
     return 'F'
   end
-  local why = not owns and missing(notafter, held, till)
+  local why = not owns and missing(lock, notafter, held, till)
   if not why then
     call('SET', lock, 'completed:' .. clock[1] .. '.' .. clock[2] .. ':' .. meta, 'PX', ms)
   end
@@ -213,6 +220,18 @@ local function inspect(lock, companion, value)
   return 'I,' .. call('PTTL', lock) .. ',' .. call('ZCOUNT', companion, nowms, '+inf') .. ',' .. #value .. ',' .. value
 end
 
+local function force(lock, companion, value)
+  local ms, notafter = field(), number()
+  if value == nil or value and call('PTTL', lock) == -1 then
+    return 'X'
+  elseif now > notafter then
+    return 'T'
+  end
+  call('DEL', lock)
+  call('SET', trace(lock), '1', 'PX', ms)
+  return 'O,0,' .. publish(lock, companion)
+end
+
 local function operate(lock, companion)
   local action, owner = field(), field()
   if action == 't' or action == 'w' then
@@ -225,11 +244,7 @@ local function operate(lock, companion)
   if action == 'i' then
     return inspect(lock, companion, value)
   elseif action == 'x' then
-    if value == nil or value and call('PTTL', lock) == -1 then
-      return 'X'
-    end
-    call('DEL', lock)
-    return 'O,0,' .. publish(lock, companion)
+    return force(lock, companion, value)
   end
   local owns = value and string.sub(value, 1, 33) == owner .. ':'
   if action == 'e' then
