@@ -89,7 +89,7 @@ func (n *node) grantHere(op *core.Op, now time.Time, unsent bool) {
 	clearReply(op)
 	op.Verdict, op.Home = core.Granted, g
 	op.Degraded, op.DegradedReason = true, g.why
-	op.Open = g.side == allowed
+	op.Open = b.settings.policy == Allow
 	if !op.All {
 		b.degraded(Granted, n, op.Key)
 	}
