@@ -39,9 +39,28 @@ func keysByMaster(t *testing.T, c *redistest.Cluster, n int) map[*redistest.Serv
 	return keys
 }
 
-// L41, L48: any bytes are a key, and a key that is spelt like a companion of another is a lock of its own.
-func TestClusterAnyBytes(t *testing.T) {
+// One Cluster serves all that do not harm it for good.
+func TestCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *redistest.Cluster)
+	}{
+		{"AnyBytes", clusterAnyBytes},
+		{"Crowd", clusterCrowd},
+		{"BatchIsOneTripForEachNode", clusterBatchIsOneTripForEachNode},
+		{"HungNodeHoldsUpItsOwnKeysOnly", clusterHungNodeHoldsUpItsOwnKeysOnly},
+		{"SlotMoves", clusterSlotMoves},
+		{"SlotOnItsWay", clusterSlotOnItsWay},
+		{"ClientStaysTheUsers", clusterClientStaysTheUsers},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, cluster) })
+	}
+}
+
+// L41, L48: any bytes are a key, and a key that is spelt like a companion of another is a lock of its own.
+func clusterAnyBytes(t *testing.T, cluster *redistest.Cluster) {
 	one, two := newLocks(t, core.Redis(cluster.Client())), newLocks(t, core.Redis(cluster.Client()))
 	keys := []string{"}x", "{a}", "{}", "{}}", "a{b", "a}b{c}", "{a}{b}", "{{a}}", "x{\x00}y", strings.Repeat("k", 2048),
 		strings.Repeat("{k}", 700), "line\r\nbreak", "nul\x00byte", "\xff\xfe\xfd", "%s%d", " ", "ключ", "latchkit~fence",
@@ -106,8 +125,7 @@ func waitForWaiter(t *testing.T, c *redistest.Cluster, key string) {
 
 // A crowd on keys of all nodes: mutual exclusion, growing fences, and no command to the wrong node once the slots are
 // known.
-func TestClusterCrowd(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
+func clusterCrowd(t *testing.T, cluster *redistest.Cluster) {
 	engines := []*core.Locks{newLocks(t, core.Redis(cluster.Client())), newLocks(t, core.Redis(cluster.Client()))}
 	const keys, workers, rounds = 24, 48, 20
 	var counters [keys]int
@@ -144,8 +162,7 @@ func TestClusterCrowd(t *testing.T) {
 }
 
 // One batch is one trip for each node, and one call for each slot.
-func TestClusterBatchIsOneTripForEachNode(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
+func clusterBatchIsOneTripForEachNode(t *testing.T, cluster *redistest.Cluster) {
 	var log tripLog
 	rdb := cluster.NewClient(func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true })
 	rdb.OnNewNode(func(node *redis.Client) { node.AddHook(&log) })
@@ -223,8 +240,7 @@ func (l *tripLog) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // A node that hangs holds up its own keys and no others, and is told apart by its route.
-func TestClusterHungNodeHoldsUpItsOwnKeysOnly(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
+func clusterHungNodeHoldsUpItsOwnKeysOnly(t *testing.T, cluster *redistest.Cluster) {
 	keys := keysByMaster(t, cluster, 2)
 	b := core.Redis(cluster.Client())
 	locks := newLocks(t, b)
@@ -268,8 +284,7 @@ func TestClusterHungNodeHoldsUpItsOwnKeysOnly(t *testing.T) {
 }
 
 // A slot that moves takes its locks along, under holders and under waiters.
-func TestClusterSlotMoves(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
+func clusterSlotMoves(t *testing.T, cluster *redistest.Cluster) {
 	one, two := newLocks(t, core.Redis(cluster.Client())), newLocks(t, core.Redis(cluster.Client()))
 	lease := acquire(t, one, "{moving}", core.WithTTL(2*time.Second))
 	got := make(chan *core.Lease, 1)
@@ -306,8 +321,7 @@ func TestClusterSlotMoves(t *testing.T) {
 }
 
 // While a slot is on its way nothing is granted twice, and what cannot be served is unavailable and not contended.
-func TestClusterSlotOnItsWay(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
+func clusterSlotOnItsWay(t *testing.T, cluster *redistest.Cluster) {
 	locks, other := newLocks(t, core.Redis(cluster.Client())), newLocks(t, core.Redis(cluster.Client()))
 	lease := acquire(t, locks, "{onitsway}")
 	moving := cluster.StartMigration("{onitsway}")
@@ -329,6 +343,7 @@ func TestClusterSlotOnItsWay(t *testing.T) {
 // A master that dies is replaced: the keys of its slots are served by the replica, within moments of its promotion, and
 // fences go on growing.
 func TestClusterFailover(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
 	b := core.Redis(cluster.NewClient(func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = time.Hour }))
 	locks := newLocks(t, b)
@@ -379,8 +394,7 @@ func TestClusterFailover(t *testing.T) {
 }
 
 // Nothing is sent to the given client's servers, nor to the client, that would change it.
-func TestClusterClientStaysTheUsers(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, 0)
+func clusterClientStaysTheUsers(t *testing.T, cluster *redistest.Cluster) {
 	rdb := cluster.NewClient(func(o *redis.ClusterOptions) { o.ReadTimeout = 7 * time.Second; o.MaxRetries = 5 })
 	locks := newLocks(t, core.Redis(rdb))
 	release(t, acquire(t, locks, "k"))

@@ -15,6 +15,7 @@ import (
 
 // A failover that forgets the lock: its holder is told, and the next one has a greater fence.
 func TestSentinelFailoverForgets(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	set := redistest.StartSentinel(t, 2, 3)
 	holder, other := newLocks(t, core.Redis(set.Client())), newLocks(t, core.Redis(set.Client()))
@@ -58,6 +59,7 @@ func TestSentinelFailoverForgets(t *testing.T) {
 
 // With replicas that have the lock it outlives its master: the holder never notices, and others stay out. Waiters follow.
 func TestSentinelFailoverRemembers(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	set := redistest.StartSentinel(t, 2, 3)
 	holder, other := newLocks(t, core.Redis(set.Client())), newLocks(t, core.Redis(set.Client()))
@@ -101,6 +103,7 @@ func TestSentinelFailoverRemembers(t *testing.T) {
 
 // A lock that too few replicas have in time is none, and nothing of it stays.
 func TestReplicasThatDoNotCome(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	servers := redistest.StartN(t, 3, redistest.WithArgs("--repl-diskless-sync-delay", "0"))
 	master := servers[0].Client()
@@ -174,6 +177,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 
 // A client of some other kind is taken for one server, and obeys all the same.
 func TestWrappedClient(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	type wrapper struct{ redis.UniversalClient }
 	locks := newLocks(t, core.Redis(wrapper{s.NewClient(func(o *redis.Options) { o.ReadTimeout = 3 * time.Second })}))
@@ -197,6 +201,7 @@ func TestWrappedClient(t *testing.T) {
 
 // A plain client of a Cluster's only server works; of one of several, its mistake is named.
 func TestPlainClientOfACluster(t *testing.T) {
+	t.Parallel()
 	one := redistest.StartCluster(t, 1, 0)
 	locks := newLocks(t, core.Redis(one.Nodes()[0].Client()))
 	var ops []*core.Op

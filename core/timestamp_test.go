@@ -71,6 +71,7 @@ func (o *oldLock) release(ctx context.Context) error {
 
 // Old and new exclude each other, whoever comes first, and wait for each other.
 func TestTimestampExcludesTheOldSideAndIsExcluded(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Timestamp(rdb))
@@ -128,6 +129,7 @@ func TestTimestampExcludesTheOldSideAndIsExcluded(t *testing.T) {
 
 // A crashed holder of either side is replaced when its time has passed, and a late one is told.
 func TestTimestampTakesOver(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Timestamp(rdb))
@@ -156,6 +158,7 @@ func TestTimestampTakesOver(t *testing.T) {
 
 // A time that is not ours ends the lease, whoever has put it there, and is left alone: the owner has no other mark.
 func TestTimestampOverwritten(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Timestamp(rdb))
@@ -179,6 +182,7 @@ func TestTimestampOverwritten(t *testing.T) {
 
 // Our ended lock stays for a while, so that takers compare it, and then is no garbage.
 func TestTimestampKeyHasTTL(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Timestamp(rdb))
@@ -190,6 +194,7 @@ func TestTimestampKeyHasTTL(t *testing.T) {
 
 // What is no time in ms is left alone.
 func TestTimestampConflicts(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Timestamp(rdb))
@@ -224,6 +229,7 @@ func TestTimestampConflicts(t *testing.T) {
 
 // Both sides in a crowd, with holders that crash: the counter that they guard stays exact.
 func TestTimestampCrowdOfBothSides(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	server := redistest.Start(t)
 	rdb := server.NewClient(func(o *redis.Options) { o.PoolSize = 40 })
@@ -302,6 +308,7 @@ func TestTimestampCrowdOfBothSides(t *testing.T) {
 
 // The way on: a key of Timestamp is held in the eyes of Redis, and one of Redis in those of Timestamp.
 func TestTimestampToRedis(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	stamps, locks := newLocks(t, core.Timestamp(rdb)), newLocks(t, core.Redis(rdb))
@@ -321,6 +328,7 @@ func TestTimestampToRedis(t *testing.T) {
 }
 
 func TestTimestampInspect(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Timestamp(rdb))
