@@ -69,12 +69,16 @@ func (ts *trips) route(key string) *route {
 // of its own. Otherwise caller, which may be nil, has ended first, and op must not be touched any more: it was withdrawn
 // unsent, or whatever it takes is undone when the trip comes back.
 func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) error {
+	if op.Replicas > 0 && op.Action == Try {
+		// It waits for replicas, and would hold up those that do not.
+		return ts.single(values, caller, op, limit, func() {})
+	}
 	r := ts.route(op.Key)
 	r.mu.Lock()
 	if r.flying < loneTrips {
 		r.flying++
 		r.mu.Unlock()
-		return r.alone(values, caller, op, limit)
+		return ts.single(values, caller, op, limit, r.land)
 	}
 	c := ts.calls.Get().(*call)
 	c.op, c.values, c.limit, c.gone = op, values, limit, false
@@ -94,17 +98,17 @@ func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) err
 	return r.abandon(c, caller.Err())
 }
 
-// alone makes the trip for one operation in its caller's goroutine and under its context.
-func (r *route) alone(values, caller context.Context, op *Op, limit time.Time) error {
+// single makes the trip for one operation in its caller's goroutine and under its context.
+func (ts *trips) single(values, caller context.Context, op *Op, limit time.Time, land func()) error {
 	one := [1]*Op{op}
-	r.trips.backend.Do(r.trips.alarms.newTrip(values, caller, limit), one[:])
-	r.land()
+	ts.backend.Do(ts.alarms.newTrip(values, caller, limit), one[:])
+	land()
 	if op.Action != Try {
 		return nil
 	}
 	err := ended(caller)
 	if err != nil {
-		r.trips.undo.settle(op)
+		ts.undo.settle(op)
 	}
 	return err
 }

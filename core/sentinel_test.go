@@ -3,7 +3,9 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,11 +133,10 @@ func TestReplicasThatDoNotCome(t *testing.T) {
 			t.Errorf("%s: the lock stays", name)
 		}
 		// Those who do not ask for replicas are not held up by those who do.
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			locks.Acquire(ctx, name, core.WithReplicas(2, 500*time.Millisecond))
-		}()
+		var waiting sync.WaitGroup
+		for i := range 6 {
+			waiting.Go(func() { locks.Acquire(ctx, fmt.Sprint(name, i), core.WithReplicas(2, 500*time.Millisecond)) })
+		}
 		for range 20 {
 			began := time.Now()
 			release(t, acquire(t, locks, "other"))
@@ -143,7 +144,7 @@ func TestReplicasThatDoNotCome(t *testing.T) {
 				t.Errorf("%s: a lock without replicas took %v", name, took)
 			}
 		}
-		<-ended
+		waiting.Wait()
 	}
 }
 
