@@ -123,12 +123,7 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 		}
 		return nil, a.stepDown(g, err, false)
 	}
-	if op.Degraded {
-		sent = now // granted here, after a trip that was in vain and may have taken longer than the TTL
-	}
-	t := &tenure{locks: locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded, open: op.Open,
-		degradedWhy: op.DegradedReason, renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL), renewAt: sent.Add(a.want.TTL / 3),
-		first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
+	t := a.newTenure(g, op, sent, now)
 	g.shard.Lock()
 	defer g.shard.Unlock()
 	g.queue.remove(a)
@@ -151,6 +146,16 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 	}
 	g.advance()
 	return lease, nil
+}
+
+// newTenure makes a tenure of a granted attempt that went out at sent.
+func (a *acquisition) newTenure(g *gate, op *Op, sent, now time.Time) *tenure {
+	if op.Degraded {
+		sent = now // granted here, after a trip that was in vain and may have taken longer than the TTL
+	}
+	return &tenure{locks: a.locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded,
+		open: op.Open, degradedWhy: op.DegradedReason, renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL),
+		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
 }
 
 // free releases t in the backend, within the trip limit and whatever has become of ctx. It returns the answered

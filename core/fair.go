@@ -125,8 +125,8 @@ func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 func (a *acquisition) leaving() *Op { return &Op{Action: Leave, Hold: a.want, Ticket: a.ticket} }
 
 // quit withdraws what the backend knows of a, which has left the queue without the lock: its place in line, and with the
-// last of the queue the engine's place among those that wait, or readers would be kept out by nobody. The shard is
-// locked.
+// last of the queue the engine's place among those that wait, or readers would be kept out by nobody, and a holder
+// elsewhere would cut its hand-offs short. The shard is locked.
 func (a *acquisition) quit(g *gate) {
 	if a.quits {
 		return

@@ -54,11 +54,9 @@ type gate struct {
 	pollAt  time.Time         // when the leader tries again, unless woken before
 	yield   bool              // pollAt is there to let another process go first
 	lingers bool
-	// registered is a waiter whose refused try has counted this engine among those that wait in the backend.
-	registered *registration
-	watch      *watch // stands while the queue waits for a holder elsewhere
-	line       *line  // keeps the places of fair waiters; nil while there are none
-	told       bool   // the backend may count this engine among those that wait
+	watch   *watch // stands while the queue waits for a holder elsewhere
+	line    *line  // keeps the places of fair waiters; nil while there are none
+	told    bool   // the backend may count this engine among those that wait
 }
 
 // flight is an attempt whose verdict others share.
@@ -102,10 +100,6 @@ func (g *gate) advance() {
 			g.watch = nil
 		}
 		g.refusal = nil
-		if g.registered != nil {
-			go g.registered.leave()
-			g.registered = nil
-		}
 		if g.yield && time.Now().Before(g.pollAt) {
 			g.linger()
 			return

@@ -96,9 +96,8 @@ func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*L
 // reenter counts one more lease on the hold of outer.
 func (locks *Locks) reenter(a *acquisition, outer *Lease) (*Lease, error) {
 	h, t := outer.hold, outer.hold.tenure
-	if t.want.Kind != Exclusive && t.want.Kind != a.want.Kind {
-		return nil, fmt.Errorf("%w: %q is held %v by this caller, which cannot become %v: release it first (%w)",
-			ErrInvalidOption, a.key, t.want.Kind, a.want.Kind, &NotAcquiredError{Key: a.key})
+	if err := a.within(t.want.Kind); err != nil {
+		return nil, err
 	}
 	lease := &Lease{locks: locks, hold: h, key: a.key, parent: a.ctx, outer: a.outer}
 	t.gate.shard.Lock()
@@ -111,6 +110,16 @@ func (locks *Locks) reenter(a *acquisition, outer *Lease) (*Lease, error) {
 	lease.sibling, h.leases.sibling = h.leases.sibling, lease
 	lease.bound(a.maxHold)
 	return lease, nil
+}
+
+// within refuses what cannot be had inside a hold of kind: a reader who waits for others to leave, himself among them,
+// waits for ever.
+func (a *acquisition) within(kind Kind) error {
+	if kind == Exclusive || kind == a.want.Kind {
+		return nil
+	}
+	return fmt.Errorf("%w: %q is held %v by this caller, which cannot become %v: release it first (%w)",
+		ErrInvalidOption, a.key, kind, a.want.Kind, &NotAcquiredError{Key: a.key})
 }
 
 // bound starts the timer of WithMaxHold. The shard is locked.

@@ -157,6 +157,8 @@ func (*redLock) Route(string) string { return "" }
 // Supports implements Supporter.
 func (b *redLock) Supports(h Hold) error {
 	switch {
+	case h.Join != "":
+		return fmt.Errorf("%w: Export: the nodes of a RedLock count no holds", ErrInvalidOption)
 	case h.Fair:
 		return fmt.Errorf("%w: WithFair: the nodes of a RedLock have no common order of arrival", ErrInvalidOption)
 	case h.Replicas > 0:

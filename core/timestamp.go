@@ -50,8 +50,8 @@ var timestampScript = newScript(timestampSource)
 type timestampDialect struct{}
 
 func (timestampDialect) supports(backend string, h Hold) error {
-	if h.Kind != Exclusive || h.Fair {
-		return fmt.Errorf("%w: the protocol of the backend %q knows exclusive holds only, in no order", ErrInvalidOption, backend)
+	if h.Kind != Exclusive || h.Fair || h.Join != "" {
+		return fmt.Errorf("%w: the protocol of the backend %q knows exclusive holds only, in no order and of one process", ErrInvalidOption, backend)
 	}
 	return nil
 }

@@ -8,6 +8,13 @@ import (
 
 // traced is acquire with a Tracer told about it.
 func (a *acquisition) traced() (*Lease, error) {
+	start := a.traceStart()
+	lease, err := a.acquire()
+	a.traceEnd(start, lease, err)
+	return lease, err
+}
+
+func (a *acquisition) traceStart() AcquireStart {
 	a.began = time.Now()
 	start := AcquireStart{Backend: a.locks.backend.Name(), Key: a.key, Kind: a.kind, Fair: a.fair, TTL: a.ttl,
 		Wait: a.wait, Label: a.label}
@@ -16,7 +23,10 @@ func (a *acquisition) traced() (*Lease, error) {
 		note := n.Note(a.trip)
 		a.want.Note = note[:min(len(note), maxNote)]
 	}
-	lease, err := a.acquire()
+	return start
+}
+
+func (a *acquisition) traceEnd(start AcquireStart, lease *Lease, err error) {
 	if a.stats.waiting {
 		a.tracer.WaitEnd(a.trip, a.key)
 	}
@@ -26,14 +36,14 @@ func (a *acquisition) traced() (*Lease, error) {
 		InGate: a.stats.inGate, InBackend: a.stats.inBackend, ForHolder: a.stats.forHolder,
 		HolderMark: a.stats.mark, HolderNote: a.stats.note,
 	})
-	if lease != nil && !a.stats.reentry {
-		shard := lease.hold.tenure.gate.shard
-		shard.Lock()
-		lease.hold.mark = mark
-		shard.Unlock()
-		lease.hold.announce()
+	if lease == nil || a.stats.reentry {
+		return
 	}
-	return lease, err
+	shard := lease.hold.tenure.gate.shard
+	shard.Lock()
+	lease.hold.mark = mark
+	shard.Unlock()
+	lease.hold.announce()
 }
 
 func (a *acquisition) outcome(err error) Outcome {

@@ -80,6 +80,9 @@ func (a *acquisition) acquire() (*Lease, error) {
 			return a.locks.reenter(a, outer)
 		}
 	}
+	if c := carriedFor(a.ctx, a.want.Key); c != nil {
+		return a.join(c)
+	}
 	if a.wait > 0 && a.wait != Forever {
 		a.until = time.Now().Add(a.wait)
 	}
@@ -318,7 +321,6 @@ func (a *acquisition) lead(g *gate) (*Lease, error) {
 			return nil, a.stepDown(g, ErrClosed, true)
 		}
 		g.refusal, g.yield = busy, false
-		g.registered = &registration{a.locks, a.want}
 		pause := pollPause(op.Left)
 		if op.Silent {
 			pause = min(pause, blindPause())
@@ -335,19 +337,6 @@ func (a *acquisition) waitedOut(quarantine, why error) error {
 		return fmt.Errorf("latchkit: acquire %q: %w", a.key, quarantine)
 	}
 	return fmt.Errorf("latchkit: acquire %q: %w: %w", a.key, quarantine, why)
-}
-
-// registration is this engine's place among those that wait for a key in the backend.
-type registration struct {
-	locks *Locks
-	want  Hold
-}
-
-// leave gives the place up when nobody waits here any more, so that a holder elsewhere need not cut its hand-offs short
-// for us. If it fails, the place ends by itself after WaiterTTL.
-func (r *registration) leave() {
-	op := &Op{Action: Leave, Hold: r.want, Waiter: r.locks.id}
-	_ = r.locks.trips.do(context.Background(), nil, op, time.Now().Add(tripLimit))
 }
 
 // stepDown ends the lead with err, which is also the verdict for those who share the attempt. When it says something
