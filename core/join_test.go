@@ -54,23 +54,35 @@ func TestOthersAreExcludedAndExclude(t *testing.T) {
 	}
 
 	// Their release is told to nobody, and is noticed all the same.
-	got := make(chan *core.Lease, 1)
-	go func() {
-		lease, err := locks.Acquire(ctx, "k", core.WithWait(30*time.Second))
-		if err != nil {
-			t.Error(err)
+	var lease *core.Lease
+	var began time.Time
+	for kind, opts := range map[string][]core.Option{"shared": {core.WithShared()}, "limited": {core.WithLimit(3)}, "fair": {core.WithFair()}, "": nil} {
+		if lease != nil {
+			release(t, lease)
+			if got, err := theirs.try(ctx, 10*time.Second); !got || err != nil {
+				t.Fatal(got, err)
+			}
 		}
-		got <- lease
-	}()
-	eventually(t, 5*time.Second, "a waiter", func() bool { return rdb.Exists(ctx, "latchkit~wait:{k}").Val() == 1 })
-	began := time.Now()
-	if freed, err := theirs.release(ctx); !freed || err != nil {
-		t.Fatal(freed, err)
+		got := make(chan *core.Lease, 1)
+		go func() {
+			lease, err := locks.Acquire(ctx, "k", append(opts, core.WithWait(30*time.Second))...)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		eventually(t, 5*time.Second, "a waiter", func() bool { return rdb.Exists(ctx, "latchkit~wait:{k}").Val() == 1 })
+		began = time.Now()
+		if freed, err := theirs.release(ctx); !freed || err != nil {
+			t.Fatal(freed, err)
+		}
+		lease = <-got
+		if took := time.Since(began); took > 700*time.Millisecond {
+			t.Errorf("%s: their release was noticed after %v", kind, took)
+		}
 	}
-	lease := <-got
-	if took := time.Since(began); took > 700*time.Millisecond {
-		t.Errorf("their release was noticed after %v", took)
-	}
+	release(t, lease)
+	lease = acquire(t, locks, "k")
 
 	if got, err := theirs.try(ctx, time.Second); got || err != nil {
 		t.Fatalf("they got what we hold: %v, %v", got, err)

@@ -248,6 +248,9 @@ local function refuse(o, at, blocked)
   if blocked and (ms == 0 or blocked < ms) then
     ms = blocked
   end
+  if at.form == 'one' and not at.owner and not at.completed then
+    return 'S,' .. int(ms)
+  end
   local text = note(o, at)
   return 'R,' .. int(ms) .. ',' .. #text .. ',' .. text
 end
