@@ -42,7 +42,7 @@ func RedLock(nodes []redis.UniversalClient, opts ...RedLockOption) Backend {
 	if b.invalid != nil {
 		return b
 	}
-	b.quorum = len(nodes)/2 + 1
+	b.quorum, b.maxMillis = len(nodes)/2+1, ceilMillis(b.maxTTL)
 	for i, rdb := range nodes {
 		b.nodes = append(b.nodes, newNode(b, i, rdb))
 	}
@@ -127,13 +127,14 @@ func checkNodes(nodes []redis.UniversalClient) error {
 // the verdicts, redlock_node.go a node and its queue, redlock_memory.go what becomes of a node without memory,
 // redlock_fence.go why fences grow, redlock_debt.go how a node is tidied up.
 type redLock struct {
-	nodes   []*node
-	quorum  int
-	timeout time.Duration
-	maxTTL  time.Duration
-	strict  bool
-	durable bool
-	invalid error
+	nodes     []*node
+	quorum    int
+	timeout   time.Duration
+	maxTTL    time.Duration
+	maxMillis string // maxTTL, for the script
+	strict    bool
+	durable   bool
+	invalid   error
 
 	proposal atomic.Int64 // the last fence that was proposed or seen
 	clocks   atomic.Pointer[ClockTracer]

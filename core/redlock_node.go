@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,10 +22,13 @@ type node struct {
 
 	mu      sync.Mutex
 	queue   []errand
-	serving bool
+	serving bool // its goroutine runs
+	idle    bool // and waits for kick
+	kick    chan struct{}
 	known   bool // it has answered once, so its clock is known
 	double  bool // it is the same server as another node: never used
 	clock   nodeClock
+	marker  marker // as it was last seen; zero: not known
 	debts   nodeDebts
 }
 
@@ -79,7 +83,8 @@ var (
 )
 
 func newNode(b *redLock, index int, rdb redis.UniversalClient) *node {
-	n := &node{lock: b, index: index, name: "node " + strconv.Itoa(index), server: serverOf("", rdb)}
+	n := &node{lock: b, index: index, name: "node " + strconv.Itoa(index), server: serverOf("", rdb),
+		kick: make(chan struct{}, 1)}
 	n.hub = newHub(func(string) *server { return n.server })
 	if c, ok := rdb.(*redis.Client); ok && c.Options().Addr != "" {
 		n.name = c.Options().Addr
@@ -99,33 +104,48 @@ func (n *node) push(errands []errand) {
 	}
 }
 
-// wakeLocked starts the goroutine that serves the queue, if none does.
+// wakeLocked has the queue served: by the goroutine that does, or by a new one.
 func (n *node) wakeLocked() {
-	if !n.serving && len(n.queue) > 0 {
+	switch {
+	case len(n.queue) == 0 && !n.debts.closing:
+	case !n.serving && len(n.queue) > 0:
 		n.serving = true
 		n.lock.running.begin()
 		go n.serve()
+	case n.idle:
+		n.idle = false
+		n.kick <- struct{}{}
 	}
 }
 
-// serve makes one trip after the other until the queue is empty.
+// serveLinger is for how long the goroutine waits for more: a new one would have to grow its stack again.
+const serveLinger = time.Second
+
+// serve makes one trip after the other while there is something in the queue.
 func (n *node) serve() {
 	defer n.lock.running.end()
-	var batch []errand
+	linger := time.NewTimer(serveLinger)
+	defer linger.Stop()
+	batch := make([]errand, 0, 4)
 	for {
+		var known, double bool
 		n.mu.Lock()
 		batch = append(batch[:0], n.queue[:min(len(n.queue), maxBatch)]...)
 		rest := copy(n.queue, n.queue[len(batch):])
 		clear(n.queue[rest:])
 		n.queue = n.queue[:rest]
-		if len(batch) == 0 {
-			n.serving = false
-			n.mu.Unlock()
-			return
-		}
-		known, double := n.known, n.double
+		n.idle = len(batch) == 0 && !n.debts.closing
+		n.serving = len(batch) > 0 || n.idle
+		serving := n.serving
+		known, double = n.known, n.double
 		n.mu.Unlock()
 		switch {
+		case !serving:
+			return
+		case len(batch) == 0:
+			if !n.linger(linger) {
+				return
+			}
 		case double:
 			reject(n, batch, errSameServer)
 		case !known:
@@ -134,7 +154,26 @@ func (n *node) serve() {
 		default:
 			n.trip(batch)
 		}
+		clear(batch)
 	}
+}
+
+// linger waits for the queue to fill. False: it has not, and nobody serves it any more.
+func (n *node) linger(timer *time.Timer) bool {
+	timer.Reset(serveLinger)
+	select {
+	case <-n.kick:
+		return true
+	case <-timer.C:
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.idle {
+		<-n.kick // in the same moment
+		return true
+	}
+	n.idle, n.serving = false, false
+	return false
 }
 
 func reject(n *node, batch []errand, err error) {
@@ -162,6 +201,9 @@ func (n *node) trip(batch []errand) {
 	}
 	f := fields{text}
 	says := nodeSays{life: f.next(), now: f.number(), quarantine: time.Duration(f.number()) * time.Millisecond}
+	if news := f.next(); news != "" {
+		n.recognize(news)
+	}
 	n.learn(says.now, began, time.Now())
 	for _, e := range sent {
 		a := f.answer()
@@ -190,7 +232,7 @@ func (n *node) compose(batch []errand) (requests []request, sent []errand) {
 
 // call calls the script.
 func (n *node) call(ctx context.Context, requests []request) (string, error) {
-	c := newCall(redLockScript, 2+2*len(requests), 3+(2+mostFields)*len(requests))
+	c := newCall(redLockScript, 2+2*len(requests), 7+(2+mostFields)*len(requests))
 	defer c.free()
 	c.key(reserved + "fence")
 	c.key(markerName)
@@ -204,7 +246,14 @@ func (n *node) call(ctx context.Context, requests []request) (string, error) {
 	}
 	c.arg(engine)
 	c.arg(waiterMillis)
-	c.arg(strconv.FormatInt(n.lock.maxTTL.Milliseconds(), 10))
+	c.arg(n.lock.maxMillis)
+	n.mu.Lock()
+	m := n.marker
+	n.mu.Unlock()
+	c.arg(m.text)
+	c.arg(m.life)
+	c.arg(m.run)
+	c.arg(m.until)
 	for i := range requests {
 		q := &requests[i]
 		c.arg(q.action)
@@ -214,6 +263,20 @@ func (n *node) call(ctx context.Context, requests []request) (string, error) {
 		}
 	}
 	return c.send(ctx, n.server.client)
+}
+
+// marker is a node's marker as the script wants it told.
+type marker struct{ text, life, run, until string }
+
+// recognize notes the marker of a ready node, of which the script has said that it is good.
+func (n *node) recognize(text string) {
+	f := strings.Split(text, ":")
+	if len(f) != 6 {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.marker = marker{text: text, life: f[1], run: "run_id:" + f[2], until: f[4]}
 }
 
 // answer reads the next answer; lua/redlock.lua says what they look like.

@@ -6,11 +6,13 @@
 -- ARGV  1            the engine that asks
 --       2            for how long a waiter counts, in ms
 --       3            the greatest TTL of the client's locks, in ms
---       4 ..         the operations, each with as many fields as it needs: action, owner, and then
+--       4 .. 7       the marker as the caller knows it, and of it: the life, the run id as INFO says it, the end of
+--                    quarantine. So it need not be taken apart here when it is still the same
+--       8 ..         the operations, each with as many fields as it needs: action, owner, and then
 --       t, w         ms, n, meta, not after, proposal   try (and wait): take the lock, reserve n fences
+--       r                                               release
 --       e            ms, meta, not after, life, until, fence   extend; fill in where the node never had the lock, has
 --                    lost it with its memory, or let it expire
---       r                                               release
 --       k            ms, meta, not after, life, until   release but keep others out; fill in as e does
 --       f            n, proposal                        reserve n more fences
 --       b            fence, counter                     write back: raise the counter, and say the fence in the lock
@@ -19,8 +21,8 @@
 -- Times are the node's own, in µs. "life" is the life of the node's memory in which the caller held the lock here, "-"
 -- when it did not; "until" is when the lock expires here as far as the caller knows.
 -- Reply one string: an answer of the node, and one for each operation; fields by ",", answers ended by ";":
---       life,now,ms         the life of the node's memory, "-" when it has none or nobody has judged it yet; ms of
---                           quarantine left
+--       life,now,ms,marker  the life of the node's memory, "-" when it has none or nobody has judged it yet; ms of
+--                           quarantine left; the marker if it is another than the caller knows
 --       G,counter,outside   granted: the last of the n fences
 --       R,ms,tag,len,note   refused: the holder's TTL, a name for the holder that is no secret, and its note
 --       C,ms                refused: completed
@@ -36,37 +38,42 @@
 --       I,ms,waiters,len,value   what stands there; ms is -2 when nothing does
 --
 -- A restart is seen by the run id, in every call: a marker that a snapshot brought back names another process. INFO
--- costs the server about 4 µs a batch; to ask once for each connection would not do, for the pool is shared with the
+-- costs the server 3 µs a batch; to ask once for each connection would not do, for the pool is shared with the
 -- application, whose own commands may have opened the connection after the restart.
+--
+-- What is done for every lock stands in the loop below; functions are made anew in each call, so those of rarer
+-- operations are made only when there is one.
 local call, pcall = redis.call, redis.pcall
-local engine, waiting, greatest = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local KEYS, ARGV = KEYS, ARGV
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local nowms = math.floor(now / 1000)
 local counter, spent
 
-local mark = call('GET', KEYS[2]) or ''
-local state, life, run, most, quarantine, index = string.match(mark, '^(%a):(%w+):(%w+):(%d+):(%d+):(%d+)$')
-local remembers = state == 'r' and string.find(call('INFO', 'server'), 'run_id:' .. run, 1, true) ~= nil
+local life, run, quarantine = ARGV[5], ARGV[6], ARGV[7]
+local mark, news = call('GET', KEYS[2]), ''
+local remembers = mark == ARGV[4]
+if not remembers and mark then
+  local state, index, most
+  state, life, run, most, quarantine, index = string.match(mark, '^(%a):(%w+):(%w+):(%d+):(%d+):(%d+)$')
+  if state == 'r' then
+    remembers, run = true, 'run_id:' .. run
+    if tonumber(most) < tonumber(ARGV[3]) then
+      -- Before any lock with such a TTL is taken here.
+      mark = table.concat({state, life, string.sub(run, 8), ARGV[3], quarantine, index}, ':')
+      call('SET', KEYS[2], mark)
+    end
+    news = mark
+  end
+end
 local left = 0
-if remembers then
-  left = math.max(0, math.ceil((tonumber(quarantine) - now) / 1000))
-  if tonumber(most) < greatest then
-    -- Before any lock with such a TTL is taken here.
-    call('SET', KEYS[2], table.concat({state, life, run, ARGV[3], quarantine, index}, ':'))
+if remembers and string.find(call('INFO', 'server'), run, 1, true) then
+  if quarantine ~= '0' then
+    left = math.max(0, math.ceil((tonumber(quarantine) - now) / 1000))
   end
 else
-  life = '-'
+  remembers, life, news = false, '-', ''
 end
 
-local cursor = 3
-local function field()
-  cursor = cursor + 1
-  return ARGV[cursor]
-end
-local function number()
-  return tonumber(field())
-end
 local function text(n)
   return string.format('%.0f', n)
 end
@@ -83,9 +90,10 @@ local function reserve(n, proposal)
 end
 
 local function others(companion)
+  local nowms = math.floor(now / 1000)
   local count = call('ZCOUNT', companion, nowms, '+inf')
   if count > 0 then
-    local own = call('ZSCORE', companion, engine)
+    local own = call('ZSCORE', companion, ARGV[1])
     if own and tonumber(own) >= nowms then
       count = count - 1
     end
@@ -93,30 +101,38 @@ local function others(companion)
   return count
 end
 
--- What stands at the lock: its string, false when there is none, nil when it is no string.
-local function read(lock)
-  local value = pcall('GET', lock)
-  if type(value) == 'table' then
-    return nil
+local function publish(companion)
+  local outside = others(companion)
+  if outside > 0 then
+    call('PUBLISH', companion, ARGV[1])
   end
-  return value
+  return outside
 end
 
 local function compose(owner, first, meta)
-  return owner .. ':' .. text(first) .. ':' .. clock[1] .. '.' .. clock[2] .. ':' .. meta
+  return owner .. ':' .. first .. ':' .. clock[1] .. '.' .. clock[2] .. ':' .. meta
 end
 
+-- What stands at the lock: its string, false when there is none, nil when it is no string.
+local function read(lock)
+  local value = pcall('GET', lock)
+  if type(value) ~= 'table' then
+    return value
+  end
+end
+
+-- The answer to a try for a lock that is held.
 local function refuse(lock, companion, value, waits)
   local ttl = call('PTTL', lock)
   if ttl == -1 or value == nil then
     return 'X'
-  end
-  if string.sub(value, 1, 10) == 'completed:' then
+  elseif string.sub(value, 1, 10) == 'completed:' then
     return 'C,' .. ttl
   end
   if waits then
+    local nowms, waiting = math.floor(now / 1000), ARGV[2]
     call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
-    call('ZADD', companion, nowms + waiting, engine)
+    call('ZADD', companion, nowms + waiting, ARGV[1])
     call('PEXPIRE', companion, waiting * 2)
   end
   local tag = string.sub(redis.sha1hex(string.sub(value, 1, 32)), 1, 12)
@@ -124,150 +140,123 @@ local function refuse(lock, companion, value, waits)
   return 'R,' .. ttl .. ',' .. tag .. ',' .. #note .. ',' .. note
 end
 
-local function try(lock, companion, owner, waits)
-  local ms, n, meta, notafter, proposal = field(), number(), field(), number(), number()
+-- Carries out what is neither a try nor a release, whose fields begin at ARGV[at]. Returns the answer, and how many
+-- fields there were.
+local function other(action, owner, lock, companion, at)
+  -- A lock that is taken away by force while its holder fills it in could move from the nodes that the force has still
+  -- to reach to those where it has been already, and live. So a force leaves a trace, and nothing is filled in beside
+  -- it.
+  local trace = 'latchkit~forced:' .. lock
   local value = read(lock)
-  if value ~= false then
-    return refuse(lock, companion, value, waits)
-  elseif not remembers then
-    return 'U'
-  elseif left > 0 then
-    return 'Q,' .. left
-  elseif now > notafter then
-    return 'T'
-  end
-  local last = reserve(n, proposal)
-  call('SET', lock, compose(owner, last - n + 1, meta), 'PX', ms)
-  local outside = 0
-  if waits then
-    call('ZREM', companion, engine)
-    outside = others(companion)
-  end
-  return 'G,' .. text(last) .. ',' .. outside
-end
-
--- A lock that is taken away by force while its holder fills it in could move from the nodes that the force has still to
--- reach to those where it has been already, and live. So a force leaves a trace, and nothing is filled in beside it.
-local function trace(lock)
-  return 'latchkit~forced:' .. lock
-end
-
--- Nobody holds the lock: deleted, or may it be filled in?
-local function missing(lock, notafter, held, till)
-  if not remembers then
-    return 'U'
-  elseif held == life and now < till then
-    return 'A'
-  elseif now > notafter or call('EXISTS', trace(lock)) == 1 then
-    return 'M'
-  end
-end
-
-local function extend(lock, owner, value, owns)
-  local ms, meta, notafter, held, till, fence = field(), field(), number(), field(), number(), number()
-  if owns then
-    if call('PTTL', lock) < tonumber(ms) then
-      call('PEXPIRE', lock, ms)
-    end
-    return 'O,0,0'
-  elseif value ~= false then
-    return 'F'
-  end
-  local why = missing(lock, notafter, held, till)
-  if not why then
-    call('SET', lock, compose(owner, fence, meta), 'PX', ms)
-  end
-  return why or 'N'
-end
-
-local function publish(lock, companion)
-  local outside = others(companion)
-  if outside > 0 then
-    call('PUBLISH', companion, engine)
-  end
-  return outside
-end
-
-local function keep(lock, companion, value, owns)
-  local ms, meta, notafter, held, till = field(), field(), number(), field(), number()
-  if value ~= false and not owns then
-    return 'F'
-  end
-  local why = not owns and missing(lock, notafter, held, till)
-  if not why then
-    call('SET', lock, 'completed:' .. clock[1] .. '.' .. clock[2] .. ':' .. meta, 'PX', ms)
-  end
-  return why or 'O,0,' .. publish(lock, companion)
-end
-
-local function writeBack(lock, value, owns)
-  local fence, to = field(), number()
-  if not owns then
-    return value and 'F' or 'A'
-  end
-  counter = math.max(counter or tonumber(call('GET', KEYS[1]) or '0'), to)
-  spent = true
-  call('SET', lock, (string.gsub(value, ':%d+:', ':' .. fence .. ':', 1)), 'KEEPTTL')
-  return 'O,' .. text(counter) .. ',0'
-end
-
-local function inspect(lock, companion, value)
-  if value == false then
-    return 'I,-2,' .. call('ZCOUNT', companion, nowms, '+inf') .. ',0,'
-  elseif value == nil then
-    return 'X'
-  end
-  return 'I,' .. call('PTTL', lock) .. ',' .. call('ZCOUNT', companion, nowms, '+inf') .. ',' .. #value .. ',' .. value
-end
-
-local function force(lock, companion, value)
-  local ms, notafter = field(), number()
-  if value == nil or value and call('PTTL', lock) == -1 then
-    return 'X'
-  elseif now > notafter then
-    return 'T'
-  end
-  call('DEL', lock)
-  call('SET', trace(lock), '1', 'PX', ms)
-  return 'O,0,' .. publish(lock, companion)
-end
-
-local function operate(lock, companion)
-  local action, owner = field(), field()
-  if action == 't' or action == 'w' then
-    return try(lock, companion, owner, action == 'w')
-  elseif action == 'l' then
-    call('ZREM', companion, engine)
-    return 'O,0,0'
-  end
-  local value = read(lock)
-  if action == 'i' then
-    return inspect(lock, companion, value)
-  elseif action == 'x' then
-    return force(lock, companion, value)
-  end
   local owns = value and string.sub(value, 1, 33) == owner .. ':'
-  if action == 'e' then
-    return extend(lock, owner, value, owns)
-  elseif action == 'k' then
-    return keep(lock, companion, value, owns)
-  elseif action == 'b' then
-    return writeBack(lock, value, owns)
-  elseif action == 'f' then
-    local n, proposal = number(), number()
-    if owns then
-      return 'O,' .. text(reserve(n, proposal)) .. ',' .. others(companion)
+
+  -- Why a lock that nobody holds is not filled in; nil when it may be.
+  local function missing(notafter, held, till)
+    if not remembers then
+      return 'U'
+    elseif held == life and now < tonumber(till) then
+      return 'A'
+    elseif now > tonumber(notafter) or call('EXISTS', trace) == 1 then
+      return 'M'
     end
-  elseif owns then
-    call('DEL', lock)
-    return 'O,0,' .. publish(lock, companion)
   end
-  return value == false and 'A' or 'F'
+
+  if action == 'e' then
+    local ms = ARGV[at]
+    if owns then
+      if call('PTTL', lock) < tonumber(ms) then
+        call('PEXPIRE', lock, ms)
+      end
+      return 'O,0,0', 6
+    elseif value ~= false then
+      return 'F', 6
+    end
+    local why = missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+    if not why then
+      call('SET', lock, compose(owner, ARGV[at + 5], ARGV[at + 1]), 'PX', ms)
+    end
+    return why or 'N', 6
+  elseif action == 'k' then
+    if value ~= false and not owns then
+      return 'F', 5
+    end
+    local why = not owns and missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+    if not why then
+      call('SET', lock, 'completed:' .. clock[1] .. '.' .. clock[2] .. ':' .. ARGV[at + 1], 'PX', ARGV[at])
+    end
+    return why or 'O,0,' .. publish(companion), 5
+  elseif action == 'f' or action == 'b' then
+    if not owns then
+      return value == false and 'A' or 'F', 2
+    elseif action == 'f' then
+      return 'O,' .. text(reserve(tonumber(ARGV[at]), tonumber(ARGV[at + 1]))) .. ',' .. others(companion), 2
+    end
+    counter = math.max(counter or tonumber(call('GET', KEYS[1]) or '0'), tonumber(ARGV[at + 1]))
+    spent = true
+    call('SET', lock, (string.gsub(value, ':%d+:', ':' .. ARGV[at] .. ':', 1)), 'KEEPTTL')
+    return 'O,' .. text(counter) .. ',0', 2
+  elseif action == 'x' then
+    if value == nil or value and call('PTTL', lock) == -1 then
+      return 'X', 2
+    elseif now > tonumber(ARGV[at + 1]) then
+      return 'T', 2
+    end
+    call('DEL', lock)
+    call('SET', trace, '1', 'PX', ARGV[at])
+    return 'O,0,' .. publish(companion), 2
+  elseif action == 'l' then
+    call('ZREM', companion, ARGV[1])
+    return 'O,0,0', 0
+  elseif value == nil then
+    return 'X', 0
+  end
+  local waiters = call('ZCOUNT', companion, math.floor(now / 1000), '+inf')
+  return 'I,' .. call('PTTL', lock) .. ',' .. waiters .. ',' .. #(value or '') .. ',' .. (value or ''), 0
 end
 
-local answers = {life .. ',' .. text(now) .. ',' .. left}
+local answers = {life .. ',' .. text(now) .. ',' .. left .. ',' .. news}
+local at = 8
 for k = 3, #KEYS, 2 do
-  answers[#answers + 1] = operate(KEYS[k], KEYS[k + 1])
+  local lock, companion = KEYS[k], KEYS[k + 1]
+  local action, owner = ARGV[at], ARGV[at + 1]
+  at = at + 2
+  local answer
+  if action == 't' or action == 'w' then
+    local value = read(lock)
+    if value ~= false then
+      answer = refuse(lock, companion, value, action == 'w')
+    elseif not remembers then
+      answer = 'U'
+    elseif left > 0 then
+      answer = 'Q,' .. left
+    elseif now > tonumber(ARGV[at + 3]) then
+      answer = 'T'
+    else
+      local n = tonumber(ARGV[at + 1])
+      local last = reserve(n, tonumber(ARGV[at + 4]))
+      call('SET', lock, compose(owner, text(last - n + 1), ARGV[at + 2]), 'PX', ARGV[at])
+      local outside = 0
+      if action == 'w' then
+        call('ZREM', companion, ARGV[1])
+        outside = others(companion)
+      end
+      answer = 'G,' .. text(last) .. ',' .. outside
+    end
+    at = at + 5
+  elseif action == 'r' then
+    local value = read(lock)
+    if value and string.sub(value, 1, 33) == owner .. ':' then
+      call('DEL', lock)
+      answer = 'O,0,' .. publish(companion)
+    else
+      answer = value == false and 'A' or 'F'
+    end
+  else
+    local fields
+    answer, fields = other(action, owner, lock, companion, at)
+    at = at + fields
+  end
+  answers[#answers + 1] = answer
 end
 if spent then
   call('SET', KEYS[1], text(counter))
