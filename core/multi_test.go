@@ -196,9 +196,6 @@ func TestL23AcquireAllReleaseTriesAll(t *testing.T) {
 	for _, key := range []string{"a", "c"} {
 		release(t, acquire(t, other, key))
 	}
-	if _, err := other.Acquire(t.Context(), "b"); !errors.Is(err, core.ErrNotAcquired) {
-		t.Errorf("b is free though its release failed: %v", err)
-	}
 }
 
 func TestAcquireAllLosesAllWithOne(t *testing.T) {
