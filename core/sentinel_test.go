@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,4 +237,44 @@ func TestPlainClientOfACluster(t *testing.T) {
 	if wrong == 0 {
 		t.Error("no key was elsewhere")
 	}
+}
+
+// A client that treats a Sentinel set as a Cluster of one: it shares counters with the other kind of client, and follows
+// a failover.
+func TestSentinelSetAsACluster(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	set := redistest.StartSentinel(t, 1, 3)
+	// redis.NewFailoverClusterClient is this, with a goroutine that its Close forgets.
+	var master atomic.Value
+	master.Store(set.Master().Addr())
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: master.Load().(string)}}}}, nil
+	}})
+	t.Cleanup(func() { rdb.Close() })
+	one, two := newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(set.Client()))
+	last := int64(0)
+	for i := range 20 {
+		lease := acquire(t, []*core.Locks{one, two}[i%2], "k")
+		if _, err := []*core.Locks{two, one}[i%2].Acquire(ctx, "k"); !errors.Is(err, core.ErrNotAcquired) {
+			t.Fatalf("a second holder: %v", err)
+		}
+		if lease.Fence() <= last {
+			t.Errorf("fence %d after %d", lease.Fence(), last)
+		}
+		last = lease.Fence()
+		release(t, lease)
+	}
+	set.Nodes()[0].Kill()
+	master.Store(set.WaitFailover(t).Addr())
+	eventually(t, 20*time.Second, "a lease from the new master", func() bool {
+		lease, err := one.Acquire(ctx, "k")
+		if err != nil {
+			return false
+		}
+		if lease.Fence() <= last {
+			t.Errorf("fence %d after %d", lease.Fence(), last)
+		}
+		return lease.Release(ctx) == nil
+	})
 }
