@@ -21,16 +21,22 @@ const (
 // that the caller's context has ended; everything else is in op.
 func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 	began := time.Now()
-	defer func() { a.stats.inBackend += time.Since(began) }()
+	if a.tracer != nil {
+		defer func() { a.stats.inBackend += time.Since(began) }()
+	}
 	limit := began.Add(tripLimit)
 	fences, waiting := a.takeOff(g)
+	sent = began
 	for n := 1; ; n++ {
 		a.stats.attempts++
-		op = &Op{Action: Try, Hold: a.want, Owner: newToken(), Fences: fences, Ticket: a.ticket}
+		op = a.nextOp()
+		*op = Op{Action: Try, Hold: a.want, Owner: newToken(), Fences: fences, Ticket: a.ticket}
 		if a.wait > 0 {
 			op.Waiter, op.Waiting = a.locks.id, waiting
 		}
-		sent = time.Now()
+		if n > 1 {
+			sent = time.Now()
+		}
 		if err = a.locks.trips.do(a.trip, a.ctx, op, limit); err != nil {
 			return nil, sent, err
 		}
@@ -42,6 +48,14 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 			return op, sent, nil
 		}
 	}
+}
+
+// nextOp returns the memory for an attempt: the first one's is the acquisition's own.
+func (a *acquisition) nextOp() *Op {
+	if a.first.Action == 0 {
+		return &a.first
+	}
+	return new(Op)
 }
 
 // again tells whether attempt n may be followed by another.
@@ -139,11 +153,11 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 	}
 	lease.bound(a.maxHold)
 	locks.watchdog.put(t, t.nextEvent())
-	if t.open {
-		g.land(nil)
-	} else {
-		g.land(&NotAcquiredError{Key: a.key, RetryAfter: t.deadline.Sub(now)})
+	var verdict error
+	if g.flight != nil && !t.open {
+		verdict = &NotAcquiredError{Key: a.key, RetryAfter: t.deadline.Sub(now)}
 	}
+	g.land(verdict)
 	g.advance()
 	return lease, nil
 }

@@ -44,8 +44,9 @@ type gate struct {
 	shard *shard
 	key   string // prefix included
 
-	tenures []*tenure // held by this process, those on their way out included
-	queue   queue     // the head leads when leading is set
+	tenures []*tenure  // held by this process, those on their way out included
+	one     [1]*tenure // what tenures begins with: most keys have one holder
+	queue   queue      // the head leads when leading is set
 	leading bool
 	flying  bool    // the leader's try is under way
 	flight  *flight // those who share its verdict; nil while nobody does
@@ -70,6 +71,7 @@ func (s *shard) open(key string) *gate {
 	g := s.gates[key]
 	if g == nil {
 		g = &gate{shard: s, key: key}
+		g.tenures = g.one[:0]
 		s.gates[key] = g
 	}
 	return g
@@ -88,6 +90,16 @@ func (g *gate) compatible(h *Hold) bool {
 		same++
 	}
 	return h.Kind != Limited || same < h.Limit
+}
+
+// open tells whether no holder of this process keeps an exclusive hold out.
+func (g *gate) open() bool {
+	for _, t := range g.tenures {
+		if !t.open {
+			return false
+		}
+	}
+	return true
 }
 
 // advance makes the head of the queue the leader when nothing of this process stands in its way, and takes the gate

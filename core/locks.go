@@ -79,6 +79,9 @@ func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*L
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
+	if err := locks.refusedHere(ctx, key, &s); err != nil {
+		return nil, err
+	}
 	a := newAcquisition(ctx, locks, key, s)
 	if sup, ok := locks.backend.(Supporter); ok {
 		if err := sup.Supports(a.want); err != nil {
@@ -91,6 +94,28 @@ func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*L
 		return a.acquire()
 	}
 	return a.traced()
+}
+
+// refusedHere is the short way for the most frequent refusal: a duplicate that may not wait and meets a holder in its own
+// process. nil: the long way decides.
+func (locks *Locks) refusedHere(ctx context.Context, key string, s *settings) error {
+	if s.wait > 0 || s.tracer != nil || s.kind != Exclusive || s.fair || s.replicas > 0 || ctx.Err() != nil {
+		return nil
+	}
+	name := s.prefix + key
+	shard := locks.gates.shard(name)
+	shard.Lock()
+	g := shard.gates[name]
+	if g == nil || g.open() || locks.live.isClosed() {
+		shard.Unlock()
+		return nil
+	}
+	busy := g.busy(key, time.Now())
+	shard.Unlock()
+	if _, inside := FromContext(ctx); inside || carriedFor(ctx, name) != nil {
+		return nil // it may be the holder itself
+	}
+	return busy
 }
 
 // reenter counts one more lease on the hold of outer.

@@ -29,6 +29,7 @@ type acquisition struct {
 
 	prev, next *acquisition
 
+	first Op // of the first attempt
 	began time.Time
 	stats stats
 }
@@ -394,13 +395,14 @@ func pollPause(left time.Duration) time.Duration {
 // pause waits until it is worth trying (again). It returns the refusal and the reason when the wait ends first.
 func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {
 	g.shard.Lock()
-	pollAt, w, yield, busy := g.pollAt, g.watch, g.yield, NotAcquiredError{}
-	if g.refusal != nil {
-		busy = *g.refusal
-	}
+	pollAt, w, yield, refusal := g.pollAt, g.watch, g.yield, g.refusal
 	g.shard.Unlock()
 	if a.wait == 0 || pollAt.IsZero() {
 		return nil, nil
+	}
+	busy := NotAcquiredError{}
+	if refusal != nil {
+		busy = *refusal
 	}
 	began := time.Now()
 	defer func() { a.stats.forHolder += time.Since(began) }()
