@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -119,13 +118,6 @@ func TestCrowdWithOthers(t *testing.T) {
 	rdb := redistest.Start(t).NewClient(func(o *redis.Options) { o.PoolSize = 40 })
 	locks := newLocks(t, core.Redis(rdb))
 	const each, rounds = 6, 20
-	bump := func() error {
-		n, err := rdb.Get(ctx, "counter").Int()
-		if ignoreNil(err) != nil {
-			return err
-		}
-		return rdb.Set(ctx, "counter", strconv.Itoa(n+1), 0).Err()
-	}
 	var wg sync.WaitGroup
 	for w := range each {
 		wg.Go(func() {
@@ -135,7 +127,7 @@ func TestCrowdWithOthers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := errors.Join(bump(), lease.Release(ctx)); err != nil {
+				if err := errors.Join(bump(ctx, rdb), lease.Release(ctx)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -155,7 +147,7 @@ func TestCrowdWithOthers(t *testing.T) {
 					time.Sleep(time.Duration(1+w) * time.Millisecond)
 				}
 				freed := false
-				err := bump()
+				err := bump(ctx, rdb)
 				if err == nil {
 					freed, err = theirs.release(ctx)
 				}

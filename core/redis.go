@@ -441,30 +441,36 @@ var letters = func() (texts [128]string) {
 }()
 
 func letter(op, common *Op) byte {
-	l := byte('l')
-	switch op.Action {
-	case Try:
-		l = 't'
-		if op.Waiter != "" {
-			l = 'w'
-		}
-		if op.Waiting {
-			l = 'v'
-		}
-	case Extend:
-		l = 'e'
-	case Refill:
-		l = 'f'
-	case Release:
-		l = 'r'
-		if op.Keep > 0 {
-			l = 'k'
-		}
+	l := actionLetter(op)
+	if op.Action == Try && op.Waiting {
+		l = 'v'
 	}
 	if special(op, common) {
 		l -= 'a' - 'A'
 	}
 	return l
+}
+
+// actionLetter is what the scripts call the action of op.
+func actionLetter(op *Op) byte {
+	switch op.Action {
+	case Try:
+		if op.Waiter != "" {
+			return 'w'
+		}
+		return 't'
+	case Extend:
+		return 'e'
+	case Refill:
+		return 'f'
+	case Release:
+		if op.Keep > 0 {
+			return 'k'
+		}
+		return 'r'
+	default:
+		return 'l'
+	}
 }
 
 // millis is the time that goes with op, rounded up: a lock must not end in Redis before it ends here.

@@ -43,35 +43,13 @@ type vote struct {
 
 func (b *redLock) newRound(op *Op) *round {
 	name := lockName(op.Key)
-	r := &round{lock: b, op: op, action: roundAction(op), key: op.Key, name: name, companion: companionName("wait", name),
+	r := &round{lock: b, op: op, action: letters[actionLetter(op)], key: op.Key, name: name, companion: companionName("wait", name),
 		engine: op.Waiter, millis: millis(op), label: meta(op), ttl: op.TTL, keep: op.Keep, fences: max(1, op.Fences)}
 	r.hold = b.holdOf(op)
 	if op.Action == Try || op.Action == Refill {
 		r.proposal = b.propose(r.fences)
 	}
 	return r.start()
-}
-
-// roundAction returns the action of lua/redlock.lua.
-func roundAction(op *Op) string {
-	switch op.Action {
-	case Try:
-		if op.Waiter != "" {
-			return "w"
-		}
-		return "t"
-	case Extend:
-		return "e"
-	case Refill:
-		return "f"
-	case Release:
-		if op.Keep > 0 {
-			return "k"
-		}
-		return "r"
-	default:
-		return "l"
-	}
 }
 
 // start readies the round to be sent.

@@ -75,35 +75,13 @@ func composeTimestamp(ops []*Op, fence, publish, action string) *scriptCall {
 	c.arg(waiterMillis)
 	c.arg(strconv.FormatInt(timestampGrace.Milliseconds(), 10))
 	for _, op := range ops {
-		c.arg(cmp.Or(action, timestampAction(op)))
+		c.arg(cmp.Or(action, letters[actionLetter(op)]))
 		c.arg(op.Owner)
 		c.arg(millis(op))
 		c.arg(strconv.Itoa(max(1, op.Fences)))
 		c.arg(meta(op))
 	}
 	return c
-}
-
-// timestampAction is the letter of op.
-func timestampAction(op *Op) string {
-	switch op.Action {
-	case Try:
-		if op.Waiter != "" {
-			return "w"
-		}
-		return "t"
-	case Extend:
-		return "e"
-	case Refill:
-		return "f"
-	case Release:
-		if op.Keep > 0 {
-			return "k"
-		}
-		return "r"
-	default:
-		return "l"
-	}
 }
 
 func (timestampDialect) read(ops []*Op, answer string) { lockDialect{}.read(ops, answer) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +66,15 @@ func (o *oldLock) release(ctx context.Context) error {
 		return err // it may be another's by now
 	}
 	return o.rdb.Del(ctx, o.key).Err()
+}
+
+// bump is a read and a write that only a lock keeps together.
+func bump(ctx context.Context, rdb redis.Cmdable) error {
+	n, err := rdb.Get(ctx, "counter").Int()
+	if ignoreNil(err) != nil {
+		return err
+	}
+	return rdb.Set(ctx, "counter", n+1, 0).Err()
 }
 
 // Old and new exclude each other, whoever comes first, and wait for each other.
@@ -236,14 +244,6 @@ func TestTimestampCrowdOfBothSides(t *testing.T) {
 	engines := []*core.Locks{newLocks(t, core.Timestamp(rdb)), newLocks(t, core.Timestamp(server.Client()))}
 	const each, rounds = 6, 15
 	var wg sync.WaitGroup
-	// bump is a read and a write that only the lock keeps together.
-	bump := func() error {
-		n, err := rdb.Get(ctx, "counter").Int()
-		if ignoreNil(err) != nil {
-			return err
-		}
-		return rdb.Set(ctx, "counter", strconv.Itoa(n+1), 0).Err()
-	}
 	var mu sync.Mutex
 	lost, done := 0, 0
 	for w := range each {
@@ -254,7 +254,7 @@ func TestTimestampCrowdOfBothSides(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				err = errors.Join(bump(), lease.Release(ctx))
+				err = errors.Join(bump(ctx, rdb), lease.Release(ctx))
 				mu.Lock()
 				done++
 				if errors.Is(err, core.ErrLost) {
@@ -287,7 +287,7 @@ func TestTimestampCrowdOfBothSides(t *testing.T) {
 					old.ttl = 5 * time.Second
 					continue // without a release
 				}
-				err := errors.Join(bump(), old.release(ctx))
+				err := errors.Join(bump(ctx, rdb), old.release(ctx))
 				mu.Lock()
 				done++
 				mu.Unlock()
