@@ -24,8 +24,12 @@ func (locks *Locks) standInLine(g *gate, a *acquisition) {
 		go locks.keepLine(g, g.line)
 	}
 	g.line.fresh = append(g.line.fresh, a)
+	g.line.nudge()
+}
+
+func (l *line) nudge() {
 	select {
-	case g.line.kick <- struct{}{}:
+	case l.kick <- struct{}{}:
 	default:
 	}
 }
@@ -53,21 +57,22 @@ func (locks *Locks) keepLine(g *gate, l *line) {
 	}
 }
 
-// takePlaces returns who is to arrive now: those without a place, and on a heartbeat the first of all, whose arrival says
-// that the engine lives. The line is over when nobody fair is left in the queue.
+// takePlaces returns who is to arrive now: those without a place, and on a heartbeat the last of all, whose arrival says
+// that the engine lives, and tells whether the backend has forgotten the line: unlike the first, it does not try. The
+// line is over when nobody fair is left in the queue.
 func (g *gate) takePlaces(l *line, beat bool) (who []*acquisition, over bool) {
 	g.shard.Lock()
 	defer g.shard.Unlock()
 	if beat {
-		first := g.queue.head
-		for first != nil && first.ticket == "" {
-			first = first.next
+		last := g.queue.tail
+		for last != nil && last.ticket == "" {
+			last = last.prev
 		}
-		if first == nil {
+		if last == nil {
 			g.line = nil
 			return nil, true
 		}
-		who = append(who, first)
+		who = append(who, last)
 	}
 	n := 0
 	for _, a := range l.fresh {
@@ -83,16 +88,13 @@ func (g *gate) takePlaces(l *line, beat bool) (who []*acquisition, over bool) {
 	if len(l.fresh) == 0 {
 		l.fresh = nil
 	} else {
-		select { // more in the next batch
-		case l.kick <- struct{}{}:
-		default:
-		}
+		l.nudge() // more in the next batch
 	}
 	return who, false
 }
 
 // arrive makes the trip for who. Those whose arrival is not known stay without a place until the next heartbeat; when
-// the backend has forgotten the first, it has forgotten all.
+// the backend has forgotten the last, it has forgotten all.
 func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 	ops := make([]*Op, len(who))
 	for i, a := range who {
@@ -110,13 +112,14 @@ func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 			lost = append(lost, a)
 		}
 	}
-	if beat && ops[0].Err == nil && ops[0].Fenced > 0 && !who[0].leads {
+	if beat && ops[0].Err == nil && ops[0].Fenced > 0 {
 		lost = lost[:0]
 		for a := g.queue.head; a != nil; a = a.next {
 			if a.ticket != "" {
 				lost = append(lost, a)
 			}
 		}
+		l.nudge()
 	}
 	l.fresh = append(lost, l.fresh...)
 	g.told = true

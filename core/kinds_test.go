@@ -1,0 +1,335 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/internal/redistest"
+)
+
+// L29: a process whose waiters stand first in line is killed.
+func TestL29DeadWaitersAreSkippedWithinOneHeartbeat(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client()
+	holder, next := newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(rdb))
+	lease := acquire(t, holder, "k")
+	waiting := exec.Command(os.Args[0], "-test.run=^TestChildWaitsInLine$")
+	waiting.Env = append(os.Environ(), "LATCHKIT_WAITS="+server.Addr())
+	if err := waiting.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inLine := func(n int64) func() bool {
+		return func() bool {
+			return rdb.ZCount(t.Context(), "latchkit~line:{k}", "1e15", "+inf").Val() == n
+		}
+	}
+	eventually(t, 20*time.Second, "the process stands in line", inLine(3))
+	got := make(chan time.Time, 1)
+	go func() {
+		lease, err := next.Acquire(context.Background(), "k", core.WithFair(), core.WithWait(time.Minute))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- time.Now()
+		release(t, lease)
+	}()
+	eventually(t, 5*time.Second, "one stands behind it", inLine(4))
+	_ = waiting.Process.Kill()
+	_ = waiting.Wait()
+	at := time.Now()
+	noCompanionWithoutTTL(t, rdb)
+	release(t, lease)
+	if took := (<-got).Sub(at); took > core.WaiterTTL+time.Second {
+		t.Errorf("the next was served after %v", took)
+	}
+	if n := rdb.ZCard(t.Context(), "latchkit~line:{k}").Val(); n > 2 {
+		t.Errorf("%d are left in line, want engines only", n)
+	}
+}
+
+// TestChildWaitsInLine is the process that is killed; by itself it has nothing to do.
+func TestChildWaitsInLine(t *testing.T) {
+	addr := os.Getenv("LATCHKIT_WAITS")
+	if addr == "" {
+		return
+	}
+	locks := newLocks(t, core.Redis(redis.NewClient(&redis.Options{Addr: addr})))
+	for range 2 {
+		go func() { _, _ = locks.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(time.Minute)) }()
+	}
+	_, _ = locks.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(time.Minute))
+}
+
+// Every way out of the line leaves it.
+func TestFairWaitersLeaveTheLine(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	holder := newLocks(t, core.Redis(rdb))
+	inLine := func() int64 { return rdb.ZCount(t.Context(), "latchkit~line:{k}", "1e15", "+inf").Val() }
+	exits := map[string]func(l *core.Locks, cancel func()){
+		"wait spent": nil,
+		"cancelled":  func(_ *core.Locks, cancel func()) { cancel() },
+		"closed":     func(l *core.Locks, _ func()) { _ = l.Close(context.Background()) },
+	}
+	for name, exit := range exits {
+		t.Run(name, func(t *testing.T) {
+			lease := acquire(t, holder, "k")
+			waiter, err := core.New(core.Redis(rdb))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			wait := core.Forever
+			if exit == nil {
+				wait = 300 * time.Millisecond
+			}
+			gone := make(chan error, 3)
+			for range 3 { // one leads, two stand behind it
+				go func() {
+					_, err := waiter.Acquire(ctx, "k", core.WithFair(), core.WithWait(wait))
+					gone <- err
+				}()
+			}
+			eventually(t, 5*time.Second, "three stand in line", func() bool { return inLine() == 3 || exit == nil && len(gone) > 0 })
+			if exit != nil {
+				exit(waiter, cancel)
+			}
+			for range 3 {
+				if err := <-gone; err == nil {
+					t.Error("acquired while it is held")
+				}
+			}
+			eventually(t, time.Second, "nobody stands in line", func() bool { return inLine() == 0 })
+			if n := rdb.ZCard(t.Context(), "latchkit~wait:{k}").Val(); n != 0 {
+				t.Errorf("%d engines are left among the waiters", n)
+			}
+			release(t, lease)
+			_ = waiter.Close(context.Background())
+		})
+	}
+}
+
+// A line that the server has forgotten is there again with the next heartbeat, in order.
+func TestFairLineSurvivesAServerWithoutMemory(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	holder, waiter := newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(rdb))
+	lease := acquire(t, holder, "k")
+	order := make(chan int, 4)
+	for i := range 4 {
+		go func() {
+			lease, err := waiter.Acquire(context.Background(), "k", core.WithFair(), core.WithWait(time.Minute))
+			if err != nil {
+				t.Error(err)
+			}
+			order <- i
+			release(t, lease)
+		}()
+		eventually(t, 5*time.Second, "it is queued", func() bool { return waiter.Queued("k") == i+1 })
+	}
+	inLine := func() bool { return rdb.ZCount(t.Context(), "latchkit~line:{k}", "1e15", "+inf").Val() == 4 }
+	eventually(t, 5*time.Second, "four stand in line", inLine)
+	if err := rdb.Del(t.Context(), "latchkit~line:{k}", "latchkit~wait:{k}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, core.WaiterTTL, "they stand in line again", inLine)
+	release(t, lease)
+	for want := range 4 {
+		if got := <-order; got != want {
+			t.Fatalf("number %d was served as number %d", got, want)
+		}
+	}
+}
+
+// L43: what is no lock is left as it is, by every kind.
+func TestL43ConflictOfEveryKind(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	locks := newLocks(t, core.Redis(rdb))
+	things := map[string]func(){
+		"a list":               func() { rdb.RPush(t.Context(), "k", "x") },
+		"a string without TTL": func() { rdb.Set(t.Context(), "k", "x", 0) },
+		"a set with a TTL":     func() { rdb.SAdd(t.Context(), "k", "x"); rdb.Expire(t.Context(), "k", time.Minute) },
+		"a sorted set with a TTL": func() {
+			rdb.ZAdd(t.Context(), "k", redis.Z{Score: 1, Member: "x"})
+			rdb.Expire(t.Context(), "k", time.Minute)
+		},
+	}
+	kinds := map[string][]core.Option{"shared": {core.WithShared()}, "limited": {core.WithLimit(2)}, "fair": {core.WithFair()}}
+	for thing, put := range things {
+		put()
+		before := rdb.Dump(t.Context(), "k").Val()
+		for kind, opts := range kinds {
+			_, err := locks.Acquire(t.Context(), "k", append(opts, core.WithWait(time.Second))...)
+			if !errors.Is(err, core.ErrConflict) {
+				t.Errorf("%s for %s: %v", thing, kind, err)
+			}
+		}
+		if _, err := locks.Inspect(t.Context(), "k"); !errors.Is(err, core.ErrConflict) {
+			t.Errorf("inspect of %s: %v", thing, err)
+		}
+		wantErr(t, locks.ForceRelease(t.Context(), "k"), core.ErrConflict)
+		if after := rdb.Dump(t.Context(), "k").Val(); after != before {
+			t.Errorf("%s has changed", thing)
+		}
+		rdb.Del(t.Context(), "k")
+	}
+	// The lock of another library counts as held, and an operator may take it away.
+	rdb.Set(t.Context(), "k", "theirs", time.Minute)
+	for kind, opts := range kinds {
+		var busy *core.NotAcquiredError
+		if _, err := locks.Acquire(t.Context(), "k", opts...); !errors.As(err, &busy) || busy.RetryAfter < 50*time.Second {
+			t.Errorf("%s beside another library's lock: %v", kind, err)
+		}
+	}
+	info, err := locks.Inspect(t.Context(), "k")
+	if err != nil || !info.Held || !info.Foreign || info.Holders[0].Remaining < 50*time.Second {
+		t.Errorf("inspect of another library's lock: %+v, %v", info, err)
+	}
+	if err := locks.ForceRelease(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	release(t, acquire(t, locks, "k", core.WithShared()))
+}
+
+// Shared and limited holders keep out those who take the key with SET NX, for as long as one of them lives.
+func TestHoldersKeepOutPlainCommands(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	locks := newLocks(t, core.Redis(rdb))
+	long := acquire(t, locks, "k", core.WithShared(), core.WithTTL(10*time.Second))
+	short := acquire(t, locks, "k", core.WithShared(), core.WithTTL(5*time.Second))
+	setNX := func() bool { return rdb.SetNX(t.Context(), "k", "theirs", time.Minute).Val() }
+	if setNX() {
+		t.Fatal("taken beside readers")
+	}
+	release(t, long)
+	if ttl := rdb.PTTL(t.Context(), "k").Val(); ttl <= 0 || ttl > 5*time.Second {
+		t.Errorf("the key lives for %v, its last reader for 5 s", ttl)
+	}
+	release(t, short)
+	if !setNX() {
+		t.Error("not free with the last reader")
+	}
+}
+
+func TestMaxHoldEndsTheWorkAndNotTheHold(t *testing.T) {
+	oneStore(t, func(t *testing.T, b core.Backend) {
+		one, two := newLocks(t, b, core.WithTTL(600*time.Millisecond)), newLocks(t, b)
+		lease := acquire(t, one, "k", core.WithMaxHold(100*time.Millisecond))
+		select {
+		case <-lease.Context().Done():
+			wantErr(t, context.Cause(lease.Context()), core.ErrMaxHold)
+		case <-time.After(5 * time.Second):
+			t.Fatal("its context goes on")
+		}
+		if free(t, two, "k") {
+			t.Error("free though it was not released")
+		}
+		release(t, lease)
+		if !free(t, two, "k") {
+			t.Error("held after its release")
+		}
+		// One that is never released ends with its TTL.
+		lease = acquire(t, one, "k", core.WithMaxHold(10*time.Millisecond), core.WithShared())
+		release(t, acquire(t, two, "k", core.WithWait(5*time.Second)))
+		wantErr(t, lease.Release(t.Context()), core.ErrLost)
+	})
+}
+
+func TestReleaseAfterOfEveryKind(t *testing.T) {
+	oneStore(t, func(t *testing.T, b core.Backend) {
+		one, two := newLocks(t, b), newLocks(t, b)
+		kinds := map[string][]core.Option{"exclusive": nil, "shared": {core.WithShared()}, "limited": {core.WithLimit(2)},
+			"fair": {core.WithFair()}}
+		for name, opts := range kinds {
+			lease := acquire(t, one, name, opts...)
+			if err := lease.ReleaseAfter(t.Context(), 300*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+			for other, theirs := range kinds {
+				var busy *core.NotAcquiredError
+				_, err := two.Acquire(t.Context(), name, append(theirs, core.WithWait(time.Minute))...)
+				if !errors.As(err, &busy) || !busy.Completed || busy.RetryAfter <= 0 || busy.RetryAfter > 300*time.Millisecond {
+					t.Errorf("%s after %s: %v", other, name, err)
+				}
+			}
+			info, err := two.Inspect(t.Context(), name)
+			if err != nil || info.Held || !info.Completed {
+				t.Errorf("inspect after %s: %+v, %v", name, info, err)
+			}
+			eventually(t, 2*time.Second, "the cooldown ends", func() bool { return free(t, two, name) })
+		}
+	})
+}
+
+func TestLeasesTellsWhatIsHeld(t *testing.T) {
+	locks := newLocks(t, core.Local(), core.WithPrefix("p:"))
+	if n := len(locks.Leases()); n != 0 {
+		t.Errorf("%d leases of an idle engine", n)
+	}
+	first := acquire(t, locks, "a", core.WithLabel("one"), core.WithTTL(10*time.Second))
+	inner, err := locks.Acquire(first.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := acquire(t, locks, "b", core.WithShared(), core.WithoutRenewal())
+	held := locks.Leases()
+	if len(held) != 2 || held[0].Key != "a" || held[1].Key != "b" {
+		t.Fatalf("leases: %+v", held)
+	}
+	if h := held[0]; h.Label != "one" || h.Kind != core.Exclusive || h.Fence != first.Fence() || h.Count != 2 || !h.Renewed ||
+		h.Degraded || h.Age() < 0 || h.Age() > time.Minute || h.Remaining <= 0 || h.Remaining > 10*time.Second {
+		t.Errorf("the first is %+v", h)
+	}
+	if h := held[1]; h.Kind != core.Shared || h.Count != 1 || h.Renewed {
+		t.Errorf("the second is %+v", h)
+	}
+	release(t, inner)
+	release(t, first)
+	release(t, second)
+	if n := len(locks.Leases()); n != 0 {
+		t.Errorf("%d leases after all were released", n)
+	}
+}
+
+// Operations of several kinds share a batch, and each is answered for itself, in order.
+func TestKindsShareABatch(t *testing.T) {
+	oneStore(t, func(t *testing.T, b core.Backend) {
+		owner := func(n int) string { return strings.Repeat(fmt.Sprint(n), 32) }
+		op := func(a core.Action, key string, kind core.Kind, n int) *core.Op {
+			return &core.Op{Action: a, Owner: owner(n), Fences: 1,
+				Hold: core.Hold{Key: key, Kind: kind, Limit: 1, TTL: 10 * time.Second}}
+		}
+		ops := []*core.Op{
+			op(core.Try, "a", core.Exclusive, 1), op(core.Try, "a", core.Shared, 2), op(core.Release, "a", core.Exclusive, 1),
+			op(core.Try, "a", core.Shared, 3), op(core.Try, "a", core.Shared, 4), op(core.Try, "a", core.Exclusive, 5),
+			op(core.Extend, "a", core.Shared, 4), op(core.Release, "a", core.Shared, 2),
+			op(core.Try, "b", core.Limited, 6), op(core.Try, "b", core.Limited, 7), op(core.Try, "b", core.Limited, 6),
+			op(core.Refill, "b", core.Limited, 6),
+		}
+		want := []core.Verdict{core.Granted, core.Refused, core.OK, core.Granted, core.Granted, core.Refused, core.OK,
+			core.Absent, core.Granted, core.Refused, core.Granted, core.OK}
+		if _, isLocal := b.(interface {
+			Probe(context.Context, string) error
+		}); !isLocal {
+			// Where nothing is sent twice, nothing need find itself.
+			ops, want = append(ops[:10], ops[11]), append(want[:10], want[11])
+		}
+		b.Do(t.Context(), ops)
+		for i, op := range ops {
+			if op.Err != nil || op.Verdict != want[i] {
+				t.Errorf("%d, %v of %q: verdict %d, error %v; want %d", i, op.Action, op.Key, op.Verdict, op.Err, want[i])
+			}
+		}
+		if ops[3].Fence >= ops[4].Fence {
+			t.Errorf("fences %d, %d", ops[3].Fence, ops[4].Fence)
+		}
+	})
+}
