@@ -701,6 +701,22 @@ func TestRedLockSplitVotesAreTriedAgain(t *testing.T) {
 	}
 }
 
+// Two attempts of others that have kept each other out and are about to give back: whoever comes then gets the lock.
+func TestRedLockSplitVoteOfOthers(t *testing.T) {
+	ns := startNodes(t, 5)
+	locks := newLocks(t, ns.redlock())
+	release(t, acquire(t, locks, "k"))
+	for i, rival := range []string{"one", "one", "other"} {
+		ns[i].Client().Set(t.Context(), "k", rival, 20*time.Millisecond)
+	}
+	release(t, acquire(t, locks, "k"))
+	for i := range 3 {
+		ns[i].Client().Set(t.Context(), "k", "one", 20*time.Millisecond)
+	}
+	_, err := locks.Acquire(t.Context(), "k")
+	wantErr(t, err, core.ErrNotAcquired) // a holder, in all likelihood
+}
+
 func TestRedLockInspect(t *testing.T) {
 	ns := startNodes(t, 3)
 	locks := newLocks(t, ns.redlock())
