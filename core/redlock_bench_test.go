@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +42,40 @@ func BenchmarkAcquireRelease(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(acquiring.Nanoseconds())/float64(b.N), "acquire-ns/op")
+		})
+	}
+}
+
+// BenchmarkRedLockNodeStopped compares five healthy nodes with five of which one is stopped. The medians should stay
+// within 1.5 times the healthy ones.
+func BenchmarkRedLockNodeStopped(b *testing.B) {
+	servers := redistest.StartN(b, 5)
+	locks := newLocks(b, core.RedLock(clientsOf(servers)))
+	release(b, acquire(b, locks, "bench"))
+	for _, name := range []string{"healthy", "stopped"} {
+		b.Run(name, func(b *testing.B) {
+			if name == "stopped" {
+				servers[2].Pause()
+				defer servers[2].Resume()
+			}
+			var acquires, extends, releases []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				lease := acquire(b, locks, "bench")
+				acquired := time.Now()
+				if err := lease.Extend(b.Context(), 31*time.Second); err != nil {
+					b.Fatal(err)
+				}
+				extended := time.Now()
+				release(b, lease)
+				acquires = append(acquires, acquired.Sub(began))
+				extends = append(extends, extended.Sub(acquired))
+				releases = append(releases, time.Since(extended))
+			}
+			for what, took := range map[string][]time.Duration{"acquire": acquires, "extend": extends, "release": releases} {
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)/2].Microseconds()), what+"-µs")
+			}
 		})
 	}
 }

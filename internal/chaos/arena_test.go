@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
@@ -41,6 +42,7 @@ type arena struct {
 	workers  []*worker
 	register *history.Register
 	paths    []string
+	staged   sync.WaitGroup
 	disk     string // of smallDisk
 }
 
@@ -121,9 +123,16 @@ var (
 	}, exclusiveOnly...)
 )
 
-// longest is a task for one goroutine of each worker: its key is nearly always held, by holds that a fault meets in their
-// midst, and always asked for by others who do not wait.
-var longest = task{Request: history.Request{Key: "long"}}
+// The first goroutine of each worker has two keys of its own, of which it asks without waiting: one that is nearly always
+// held, by holds that a fault meets in their midst, and one that is nearly always free, for stage.
+const longKey, stagedKey = "long", "staged"
+
+func firsts(ttl time.Duration) []task {
+	return []task{
+		{Request: history.Request{Key: longKey}, Hold: ttl},
+		{Request: history.Request{Key: stagedKey}, Hold: 2 * time.Millisecond, Steady: true},
+	}
+}
 
 // newArena starts servers and workers, and waits until work is under way.
 func newArena(t testing.TB, seed uint64, servers setup) *arena {
@@ -131,8 +140,7 @@ func newArena(t testing.TB, seed uint64, servers setup) *arena {
 	a := &arena{TB: t, rng: rand.New(rand.NewPCG(seed, 0)), register: history.NewRegister()}
 	a.order.TTL, a.order.Goroutines = ttl, 3
 	servers(a)
-	a.order.Mix, a.order.First = allKinds, longest
-	a.order.First.Hold = a.order.TTL
+	a.order.Mix, a.order.First = allKinds, firsts(a.order.TTL)
 	if a.order.Backend == "redlock" {
 		a.order.Mix = exclusiveOnly
 	}
@@ -162,6 +170,7 @@ func (a *arena) serveRegister() {
 	served.Go(func() { a.register.Serve(l) })
 	a.Cleanup(func() {
 		l.Close()
+		a.staged.Wait()
 		for _, w := range a.workers {
 			w.cmd.Process.Kill()
 		}
@@ -179,6 +188,45 @@ func (a *arena) addWorker() *worker {
 	a.workers = append(a.workers, w)
 	a.paths = append(a.paths, o.History)
 	return w
+}
+
+// stage takes stagedKey in this process, returns when it is held, and goes on holding it for more than a TTL, without a
+// look at what becomes of it.
+func (a *arena) stage() {
+	a.Helper()
+	backend, closeClients, err := a.order.open()
+	if err != nil {
+		a.Fatal(err)
+	}
+	locks, err := core.New(backend, core.WithTTL(a.order.TTL))
+	if err != nil {
+		a.Fatal(err)
+	}
+	path := filepath.Join(a.TempDir(), "stage")
+	recorder, err := history.Create(path, "stage")
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.paths = append(a.paths, path)
+	granted := make(chan struct{})
+	h := hand{order: a.order, locks: locks, recorder: recorder, rng: rand.New(rand.NewPCG(1, 1)), out: io.Discard,
+		granted: sync.OnceFunc(func() { close(granted) })}
+	h.Mix = []task{{Request: history.Request{Key: stagedKey}, Wait: time.Second, Hold: a.order.TTL * 3 / 2, Steady: true, Careless: true}}
+	ctx, cancel := context.WithCancel(context.Background())
+	a.staged.Go(func() {
+		defer closeClients()
+		defer locks.Close(ctx)
+		if err := h.run(ctx); err != nil {
+			a.Errorf("stage: %v", err)
+		}
+		recorder.Close()
+	})
+	select {
+	case <-granted:
+	case <-time.After(10 * time.Second):
+		a.Error("nothing could be staged")
+	}
+	cancel() // no further hold
 }
 
 // awaitWork waits until every worker that lives has finished a few holds more, and returns how long that took.

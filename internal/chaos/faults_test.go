@@ -71,8 +71,9 @@ func restart(a *arena) {
 	a.connect()
 }
 
-// tearAOF cuts up to a quarter of a kilobyte off the end of the AOF.
+// tearAOF cuts up to a quarter of a kilobyte off the end of the AOF, where a grant stands.
 func tearAOF(a *arena) {
+	a.stage()
 	a.server().Kill()
 	files, err := filepath.Glob(filepath.Join(a.server().Dir(), "appendonlydir", "*.incr.aof"))
 	if err != nil || len(files) != 1 {
@@ -205,7 +206,7 @@ func setClock(spec string) func(*arena) {
 func failover(a *arena) {
 	replica, master := a.sentinel.Replicas()[0], a.sentinel.Master()
 	replica.Pause()
-	time.Sleep(ttl / 4)
+	a.stage()
 	master.Kill()
 	replica.Resume()
 	a.sentinel.WaitFailover(a.TB)
@@ -213,7 +214,7 @@ func failover(a *arena) {
 }
 
 func migrate(a *arena) {
-	key := []string{"one", "readers", "two{x}", longest.Key}[a.rng.IntN(4)]
+	key := []string{"one", "readers", "two{x}", longKey}[a.rng.IntN(4)]
 	m := a.cluster.StartMigration(key)
 	time.Sleep(ttl / 4)
 	m.MoveKeys()
@@ -223,16 +224,16 @@ func migrate(a *arena) {
 }
 
 func loseNode(a *arena) {
-	old, replicas := a.cluster.MasterFor(longest.Key), a.servers[3:]
+	old, replicas := a.cluster.MasterFor(stagedKey), a.servers[3:]
 	for _, r := range replicas {
 		r.Pause()
 	}
-	time.Sleep(ttl / 4)
+	a.stage()
 	old.Kill()
 	for _, r := range replicas {
 		r.Resume()
 	}
-	a.cluster.WaitFailover(longest.Key, old)
+	a.cluster.WaitFailover(stagedKey, old)
 	old.Restart()
 }
 

@@ -41,6 +41,7 @@ type result struct {
 // verdict ends the arena's work and judges it.
 func (a *arena) verdict(r *row, recovered time.Duration) result {
 	a.Helper()
+	a.staged.Wait()
 	stop(a.TB, a.workers)
 	holds, err := history.Read(a.paths...)
 	if err != nil {

@@ -37,7 +37,7 @@ type order struct {
 	History    string // a file to make
 	Register   string // a socket
 	Mix        []task
-	First      task // of the first goroutine
+	First      []task // of the first goroutine
 }
 
 // task is one way to use a lock; each goroutine picks among them again and again.
@@ -46,8 +46,8 @@ type task struct {
 	Wait time.Duration
 	// Hold is for how long most holds are used, at the most. One in sixteen is used for about a TTL.
 	Hold time.Duration
-	// Steady holds are all used for exactly Hold.
-	Steady bool
+	// Steady holds are all used for exactly Hold; Careless ones write whatever became of the lease.
+	Steady, Careless bool
 }
 
 // work is the worker's main function. It writes a line for each hold that it has finished.
@@ -86,8 +86,8 @@ func work(in io.Reader, out io.Writer) error {
 	for i := range errs {
 		hands.Go(func() {
 			o := o
-			if i == 0 && o.First.Key != "" {
-				o.Mix = []task{o.First}
+			if i == 0 && len(o.First) > 0 {
+				o.Mix = o.First
 			}
 			h := hand{order: o, locks: locks, recorder: recorder, rng: rand.New(rand.NewPCG(o.Seed, uint64(i))), out: out}
 			errs[i] = h.run(ctx)
@@ -138,6 +138,7 @@ type hand struct {
 	register *history.RemoteRegister
 	rng      *rand.Rand
 	out      io.Writer
+	granted  func() // called with each grant; may be nil
 }
 
 func (h *hand) run(ctx context.Context) (err error) {
@@ -177,6 +178,9 @@ func (h *hand) once(ctx context.Context, job task) error {
 		return nil
 	}
 	entry.Got(lease)
+	if h.granted != nil {
+		h.granted()
+	}
 	told := context.AfterFunc(lease.Context(), func() {
 		if errors.Is(context.Cause(lease.Context()), core.ErrLost) {
 			entry.Lost()
@@ -201,7 +205,7 @@ func (h *hand) use(job task, lease *core.Lease, entry *history.Entry) error {
 			return err
 		}
 	}
-	span, careless := h.upTo(job.Hold), false
+	span, careless := h.upTo(job.Hold), job.Careless
 	switch {
 	case job.Steady:
 		span = job.Hold
