@@ -1,6 +1,6 @@
 # make test is the whole check, on a fresh machine too: it installs what is missing first.
 
-.PHONY: test quick lint fuzz
+.PHONY: test quick lint fuzz bench
 
 test:
 	internal/tools/install-redis.sh
@@ -19,3 +19,11 @@ lint:
 FUZZTIME ?= 30s
 fuzz:
 	internal/tools/fuzz.sh $(FUZZTIME)
+
+# Side by side with other libraries, on servers that it starts; a few minutes on a quiet machine. ONLY=one,many runs
+# those scenarios alone. bench/results then holds the table, and what benchstat reads.
+bench:
+	internal/tools/install-redis.sh
+	cd bench && go build -o results/bench . && results/bench -only "$(ONLY)" -rounds $(ROUNDS)
+ROUNDS ?= 7
+ONLY ?=
