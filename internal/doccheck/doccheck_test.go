@@ -1,10 +1,7 @@
 package doccheck
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,8 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const root = "../.."
 
 func allPages(t *testing.T) []page {
 	t.Helper()
@@ -25,16 +20,10 @@ func allPages(t *testing.T) []page {
 	return all
 }
 
-// Every Go block is right: whole programs as they are, fragments in surroundings that a reader takes for granted. The
-// files are laid over the module, so that nothing is written into it and its requirements hold.
+// Every Go block is right: whole programs as they are, fragments in surroundings that a reader takes for granted.
 func TestGoBlocksCompile(t *testing.T) {
 	t.Parallel()
-	base, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay, targets, n := map[string]string{}, []string{}, 0
-	dir := t.TempDir()
+	var programs []string
 	for _, p := range allPages(t) {
 		for _, b := range p.blocks {
 			if b.lang != "go" {
@@ -45,30 +34,18 @@ func TestGoBlocksCompile(t *testing.T) {
 				t.Errorf("%s:%d: %v", b.page, b.line, err)
 				continue
 			}
-			real := filepath.Join(dir, fmt.Sprintf("%d.go", n))
-			if err := os.WriteFile(real, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			name := fmt.Sprintf("block%d", n)
-			overlay[filepath.Join(base, name, "block.go")] = real
-			targets = append(targets, "./"+name)
-			n++
+			programs = append(programs, text)
 		}
 	}
-	if n < 30 {
-		t.Fatalf("found %d blocks", n)
+	if len(programs) < 30 {
+		t.Fatalf("found %d blocks", len(programs))
 	}
-	file := filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": overlay})
+	wrong, err := compile(programs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", file}, targets...)...).CombinedOutput()
-	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, err := range wrong {
+		t.Error(err)
 	}
 }
 
@@ -118,5 +95,13 @@ func TestOfTheChecks(t *testing.T) {
 	}
 	if _, err := program(block{text: "x := := 1"}); err == nil {
 		t.Error("nonsense is taken for Go")
+	}
+	text, err = program(block{page: "docs/x.md", line: 4, text: "err := core.New()"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := compile([]string{text, "package main\nfunc main() {}"})
+	if err != nil || len(wrong) == 0 || !strings.HasPrefix(wrong[0].Error(), "docs/x.md:4") {
+		t.Error(wrong, err)
 	}
 }

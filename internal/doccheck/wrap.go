@@ -52,10 +52,10 @@ var frameworks = []struct{ name, code string }{
 // program makes a package of a block that compiles if the block is right. A fragment is a function's body, or
 // declarations.
 func program(b block) (string, error) {
-	if strings.HasPrefix(strings.TrimSpace(b.text), "package ") {
-		return b.text, nil
-	}
 	at := fmt.Sprintf("//line %s:%d\n", b.page, b.line)
+	if strings.HasPrefix(b.text, "package ") {
+		return at + b.text, nil
+	}
 	if body := at + b.text; parses("package p\n" + body) {
 		return complete(surroundings + framework(b.text) + body)
 	}
