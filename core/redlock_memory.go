@@ -97,6 +97,7 @@ func (n *node) mark(ctx context.Context, seen *sight, state byte, most, quaranti
 	began := time.Now()
 	reply, err := c.send(ctx, n.server.client)
 	if err != nil {
+		n.connect(err)
 		err, _ = classify(err)
 		return sight{node: n, err: fmt.Errorf("%s: %w", n.name, err)}
 	}
@@ -157,6 +158,7 @@ func (b *redLock) enrol() error {
 			}
 		}
 		if silent > 0 && try == 0 {
+			b.connected()
 			continue
 		}
 		if b.pass(seen, try < judgePatience) || try >= judgePatience+3 {

@@ -20,6 +20,8 @@ type node struct {
 	server *server
 	hub    *hub
 
+	connector connector
+
 	mu      sync.Mutex
 	queue   []errand
 	serving bool // its goroutine runs
@@ -193,6 +195,7 @@ func (n *node) trip(batch []errand) {
 	text, err := n.call(ctx, requests)
 	cancel()
 	if err != nil {
+		n.connect(err)
 		wrapped, unsent := classify(err)
 		for _, e := range sent {
 			e.answer(n, answer{err: wrapped, unsent: unsent})
