@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/latchkit/latchkit/internal/redistest"
 )
 
 // The network.
@@ -71,30 +73,39 @@ func restart(a *arena) {
 	a.connect()
 }
 
-// tearAOF cuts up to a quarter of a kilobyte off the end of the AOF, where a grant stands.
+func forget(a *arena) {
+	v := a.victim()
+	v.hold()
+	restart(a)
+	v.robbed()
+}
+
+// tearAOF cuts the AOF off in the midst of what it says of a victim, of which nothing was said since.
 func tearAOF(a *arena) {
-	a.stage()
+	v := a.victim()
+	v.hold()
 	a.server().Kill()
 	files, err := filepath.Glob(filepath.Join(a.server().Dir(), "appendonlydir", "*.incr.aof"))
 	if err != nil || len(files) != 1 {
 		a.Fatalf("AOF: %v, %v", files, err)
 	}
-	info, err := os.Stat(files[0])
+	text, err := os.ReadFile(files[0])
 	if err != nil {
 		a.Fatal(err)
 	}
-	if err := os.Truncate(files[0], max(0, info.Size()-1-a.rng.Int64N(256))); err != nil {
+	if err := os.Truncate(files[0], int64(bytes.LastIndex(text, []byte(stagedKey)))); err != nil {
 		a.Fatal(err)
 	}
 	a.server().Restart()
 	a.connect()
+	v.robbed()
 }
 
+// clientPause also holds up the connection that would take it back, so it is given its end.
 func clientPause(a *arena) {
-	mode := []string{"ALL", "WRITE"}[a.rng.IntN(2)]
-	a.must("CLIENT", "PAUSE", 10_000, mode)
-	a.last()
-	a.must("CLIENT", "UNPAUSE")
+	d := ttl/2 + time.Duration(a.rng.Int64N(int64(3*ttl/2)))
+	a.must("CLIENT", "PAUSE", d.Milliseconds(), []string{"ALL", "WRITE"}[a.rng.IntN(2)])
+	time.Sleep(d)
 }
 
 func clientKill(a *arena) {
@@ -112,12 +123,15 @@ func scriptFlush(a *arena) {
 	}
 }
 
-// flushAll strikes several times: the lock must be held and asked for at that moment for a second holder to come in.
 func flushAll(a *arena) {
-	for range 8 {
+	v := a.victim()
+	for range 4 {
 		a.must("FLUSHALL")
 		time.Sleep(ttl / 4)
 	}
+	v.hold()
+	a.must("FLUSHALL")
+	v.robbed()
 }
 
 // fill writes 2 MB, of which the server may keep one beside what it has.
@@ -148,11 +162,15 @@ func unfill(a *arena) {
 }
 
 func evict(a *arena) {
-	for range 3 {
+	v := a.victim()
+	v.hold()
+	a.await("the victim's key is evicted", func() bool {
 		fill(a, "allkeys-random")
 		fill(a, "volatile-ttl")
-	}
+		return v.joined() || v.lease.Remaining() == 0
+	})
 	unfill(a)
+	v.robbed()
 }
 
 func outOfMemory(a *arena) {
@@ -184,12 +202,17 @@ func loseCommand(a *arena) {
 // The server's clock.
 
 func clockAhead(a *arena) {
+	v := a.victim()
+	v.hold()
+	a.server().SetClock("+31s")
+	v.robbed()
 	for range 4 {
-		a.server().SetClock("+31s")
-		time.Sleep(ttl / 2)
 		a.server().SetClock("+0")
 		time.Sleep(ttl / 2)
+		a.server().SetClock("+31s")
+		time.Sleep(ttl / 2)
 	}
+	a.server().SetClock("+0")
 }
 
 // setClock leaves the clock as it is set: going back would be another fault.
@@ -202,14 +225,25 @@ func setClock(spec string) func(*arena) {
 
 // Sentinel and Cluster.
 
-// failover has the replica miss what the master grants at the end.
+// lag writes so much that what is granted from now on cannot be on its way to a replica that is stopped: the buffers of
+// the network are full. "{staged}" is in the slot of stagedKey.
+func lag(a *arena, master *redistest.Server) {
+	a.Helper()
+	if err := master.Client().Set(a.Context(), "filler:{"+stagedKey+"}", make([]byte, 32<<20), 0).Err(); err != nil {
+		a.Fatal(err)
+	}
+}
+
 func failover(a *arena) {
 	replica, master := a.sentinel.Replicas()[0], a.sentinel.Master()
+	v := a.victim()
 	replica.Pause()
-	a.stage()
+	lag(a, master)
+	v.hold()
 	master.Kill()
 	replica.Resume()
 	a.sentinel.WaitFailover(a.TB)
+	v.robbed()
 	master.Restart()
 }
 
@@ -225,15 +259,18 @@ func migrate(a *arena) {
 
 func loseNode(a *arena) {
 	old, replicas := a.cluster.MasterFor(stagedKey), a.servers[3:]
+	v := a.victim()
 	for _, r := range replicas {
 		r.Pause()
 	}
-	a.stage()
+	lag(a, old)
+	v.hold()
 	old.Kill()
 	for _, r := range replicas {
 		r.Resume()
 	}
 	a.cluster.WaitFailover(stagedKey, old)
+	v.robbed()
 	old.Restart()
 }
 

@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,13 +19,58 @@ import (
 // worker is a process that runs order.
 type worker struct {
 	order
-	t        testing.TB
-	cmd      *exec.Cmd
-	in       io.WriteCloser
-	finished atomic.Int64 // holds
-	said     bytes.Buffer // on standard error
-	done     chan struct{}
-	killed   bool
+	t      testing.TB
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	said   bytes.Buffer // on standard error
+	done   chan struct{}
+	killed bool
+
+	mu      sync.Mutex
+	reports []report
+}
+
+// report is what a worker tells of a hold that it has finished.
+type report struct {
+	key      string
+	fence    int64
+	degraded bool
+}
+
+func (r report) String() string { return fmt.Sprint(r.key, " ", r.fence, " ", r.degraded) }
+
+// listen takes down what the worker reports, a line each, until it ends.
+func (w *worker) listen(out io.Reader) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var r report
+		fmt.Sscan(lines.Text(), &r.key, &r.fence, &r.degraded)
+		w.mu.Lock()
+		w.reports = append(w.reports, r)
+		w.mu.Unlock()
+	}
+}
+
+// finished is how many holds the worker has finished.
+func (w *worker) finished() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.reports)
+}
+
+// has tells whether the worker has finished such a hold.
+func (w *worker) has(such func(report) bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.reports, such)
+}
+
+func (w *worker) ended() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // startWorker runs o in a process that ends with this one.
@@ -55,9 +101,7 @@ func startWorker(t testing.TB, o order) *worker {
 		if err != nil {
 			return
 		}
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			w.finished.Add(1)
-		}
+		w.listen(out)
 		_ = w.cmd.Wait()
 		close(w.done)
 	}()
@@ -106,7 +150,7 @@ func stop(t testing.TB, workers []*worker) {
 		all.Go(func() {
 			select {
 			case <-w.done:
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				_ = w.cmd.Process.Signal(syscall.SIGQUIT)
 				<-w.done
 			}

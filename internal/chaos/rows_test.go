@@ -33,7 +33,7 @@ var rows = []row{
 	// The server.
 	{name: "redis/stopped", fault: "the server is stopped (SIGSTOP) and goes on", servers: oneServer, must: excluded, strike: stopServer},
 	{name: "redis/restart-durable", fault: "the server is killed and restarts with its memory (appendfsync always)", servers: durable, must: excluded, strike: restart},
-	{name: "redis/restart-empty", fault: "the server is killed and restarts without its memory", servers: oneServer, must: fenced, strike: restart},
+	{name: "redis/restart-empty", fault: "the server is killed and restarts without its memory", servers: oneServer, must: fenced, strike: forget},
 	{name: "redis/aof-torn", fault: "the server is killed and restarts with an AOF torn at its end", servers: durable, must: fenced, strike: tearAOF},
 	{name: "redis/client-pause", fault: "CLIENT PAUSE", servers: oneServer, must: excluded, strike: clientPause},
 	{name: "redis/client-kill", fault: "CLIENT KILL of all connections, again and again", servers: oneServer, must: excluded, strike: clientKill},

@@ -44,10 +44,10 @@ type order struct {
 type task struct {
 	history.Request
 	Wait time.Duration
-	// Hold is for how long most holds are used, at the most. One in sixteen is used for about a TTL.
+	// Hold is for how long most holds are used, at the most. One in sixteen is used for far longer.
 	Hold time.Duration
-	// Steady holds are all used for exactly Hold; Careless ones write whatever became of the lease.
-	Steady, Careless bool
+	// Steady holds are renewed, and all used for exactly Hold.
+	Steady bool
 }
 
 // work is the worker's main function. It writes a line for each hold that it has finished.
@@ -117,7 +117,7 @@ func (o order) open() (core.Backend, func(), error) {
 		for _, addr := range o.Addrs {
 			nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr}))
 		}
-		return core.RedLock(nodes, core.WithMaxTTL(o.MaxTTL)), func() {
+		return core.RedLock(nodes, core.WithMaxTTL(o.MaxTTL), core.WithNodeTimeout(o.TTL)), func() {
 			for _, rdb := range nodes {
 				rdb.Close()
 			}
@@ -138,7 +138,6 @@ type hand struct {
 	register *history.RemoteRegister
 	rng      *rand.Rand
 	out      io.Writer
-	granted  func() // called with each grant; may be nil
 }
 
 func (h *hand) run(ctx context.Context) (err error) {
@@ -178,9 +177,6 @@ func (h *hand) once(ctx context.Context, job task) error {
 		return nil
 	}
 	entry.Got(lease)
-	if h.granted != nil {
-		h.granted()
-	}
 	told := context.AfterFunc(lease.Context(), func() {
 		if errors.Is(context.Cause(lease.Context()), core.ErrLost) {
 			entry.Lost()
@@ -190,7 +186,7 @@ func (h *hand) once(ctx context.Context, job task) error {
 	entry.Releasing()
 	entry.Released(lease.Release(context.Background()))
 	told()
-	fmt.Fprintln(h.out, job.Key)
+	fmt.Fprintln(h.out, report{job.Key, lease.Fence(), lease.Degraded()})
 	return err
 }
 
@@ -205,12 +201,12 @@ func (h *hand) use(job task, lease *core.Lease, entry *history.Entry) error {
 			return err
 		}
 	}
-	span, careless := h.upTo(job.Hold), job.Careless
+	span, careless := h.upTo(job.Hold), false
 	switch {
 	case job.Steady:
 		span = job.Hold
 	case h.rng.IntN(16) == 0:
-		span, careless = ttl/2+h.upTo(ttl), h.rng.IntN(2) == 0
+		span, careless = ttl/2+h.upTo(2*ttl), h.rng.IntN(2) == 0
 	}
 	live := true
 	for end := time.Now().Add(span); time.Now().Before(end) && (live || careless); {
