@@ -34,15 +34,20 @@ func TestChaos(t *testing.T) {
 // lanes is how many rows run at a time in the long form.
 const lanes = 3
 
-// chaosFor runs random rows until d has passed.
+// chaosFor runs the rows in random order, again and again, until d has passed.
 func chaosFor(t *testing.T, d time.Duration, results *table) {
 	end := time.Now().Add(d)
 	var all sync.WaitGroup
 	for lane := range lanes {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(*chaosSeed, uint64(lane)))
+			var order []int
 			for round := 0; time.Now().Before(end) && !t.Failed(); round++ {
-				r, seed := &rows[rng.IntN(len(rows))], rng.Uint64()
+				if len(order) == 0 {
+					order = rng.Perm(len(rows))
+				}
+				r, seed := &rows[order[0]], rng.Uint64()
+				order = order[1:]
 				t.Run(fmt.Sprintf("lane-%d/%d/%s", lane, round, r.name), func(t *testing.T) { r.run(t, seed, results) })
 			}
 		})

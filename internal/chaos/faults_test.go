@@ -325,16 +325,12 @@ func flushNodes(a *arena) {
 	a.last()
 }
 
-func clocksAhead(a *arena) {
-	for _, i := range a.some(2) {
-		a.servers[i].SetClock("+31s")
+// setClocks leaves the clocks of two nodes as they are set.
+func setClocks(spec string) func(*arena) {
+	return func(a *arena) {
+		for _, i := range a.some(2) {
+			a.servers[i].SetClock(spec)
+		}
+		a.last()
 	}
-	a.last()
-}
-
-func clocksBack(a *arena) {
-	for _, i := range a.some(2) {
-		a.servers[i].SetClock("-1h")
-	}
-	a.last()
 }

@@ -66,8 +66,9 @@ var rows = []row{
 	{name: "redlock/flushed", fault: "FLUSHALL on 2 of 5 nodes", servers: redLock, must: excluded, strike: flushNodes},
 	{name: "redlock/client-stopped", fault: "a client is stopped and goes on", servers: redLock, must: excluded, strike: stopClient},
 	{name: "redlock/client-killed", fault: "a client is killed", servers: redLock, must: excluded, strike: killClient},
-	{name: "redlock/clock-ahead", fault: "the clocks of 2 of 5 nodes jump ahead by 31 s", servers: redLockFaketime, must: fenced, strike: clocksAhead},
-	{name: "redlock/clock-back", fault: "the clocks of 2 of 5 nodes jump back by an hour", servers: redLockFaketime, must: excluded, strike: clocksBack},
+	{name: "redlock/clock-ahead", fault: "the clocks of 2 of 5 nodes jump ahead by 31 s", servers: redLockFaketime, must: fenced, strike: setClocks("+31s")},
+	{name: "redlock/clock-back", fault: "the clocks of 2 of 5 nodes jump back by an hour", servers: redLockFaketime, must: excluded, strike: setClocks("-1h")},
+	{name: "redlock/clock-slow", fault: "the clocks of 2 of 5 nodes run at half speed", servers: redLockFaketime, must: excluded, strike: setClocks("x0.5")},
 
 	// The fallback.
 	{name: "fallback/refuse", fault: "connections are refused", servers: withFallback, must: flagged, strike: refuse},
