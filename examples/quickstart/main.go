@@ -13,8 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -23,28 +22,14 @@ import (
 
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/ginlock"
-	"github.com/latchkit/latchkit/internal/embedded"
+	"github.com/latchkit/latchkit/internal/demo"
 )
 
-func main() {
-	addr := flag.String("redis", "", "`host:port` of a Redis; one inside the program unless set")
-	serve := flag.String("serve", "", "stay up on this `address`, such as :8080, instead of posting to itself")
-	flag.Parse()
-	if err := run(os.Stdout, *addr, *serve); err != nil {
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
-	}
-}
+var serve = flag.String("serve", "", "stay up on this `address`, such as :8080, instead of posting to itself")
 
-func run(out io.Writer, redisAddr, serve string) error {
-	if redisAddr == "" {
-		addr, stop, err := embedded.Start()
-		if err != nil {
-			return err
-		}
-		defer stop()
-		redisAddr = addr
-	}
+func main() { demo.Main(run) }
+
+func run(ctx context.Context, out io.Writer, redisAddr string) error {
 	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer rdb.Close()
 
@@ -52,14 +37,14 @@ func run(out io.Writer, redisAddr, serve string) error {
 	if err != nil {
 		return err
 	}
-	defer locks.Close(context.Background())
+	defer locks.Close(context.WithoutCancel(ctx))
 	core.SetDefault(locks)
 	defer core.SetDefault(nil)
 
-	if serve != "" {
-		return stayUp(out, service(), serve)
+	if *serve != "" {
+		return stayUp(ctx, out, service(), *serve)
 	}
-	return demonstrate(out, service())
+	return demonstrate(ctx, out, locks, service())
 }
 
 // service is a shop with one route. The lock is the ByParam line: one payment of an order at a time, on all machines
@@ -84,7 +69,7 @@ func pay(c *gin.Context) {
 	}
 }
 
-func stayUp(out io.Writer, handler http.Handler, addr string) error {
+func stayUp(ctx context.Context, out io.Writer, handler http.Handler, addr string) error {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -92,10 +77,8 @@ func stayUp(out io.Writer, handler http.Handler, addr string) error {
 	fmt.Fprintf(out, "Listening on %s. Pay the same order twice:\n\n", listener.Addr())
 	fmt.Fprintf(out, "  curl -i -X POST localhost:%d/orders/42/pay\n\n", listener.Addr().(*net.TCPAddr).Port)
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })
+	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.WithoutCancel(ctx)) })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -103,7 +86,7 @@ func stayUp(out io.Writer, handler http.Handler, addr string) error {
 }
 
 // demonstrate posts 50 submissions of order 42 and one each of 20 others, all at once, and says what became of them.
-func demonstrate(out io.Writer, handler http.Handler) error {
+func demonstrate(ctx context.Context, out io.Writer, locks *core.Locks, handler http.Handler) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -112,13 +95,17 @@ func demonstrate(out io.Writer, handler http.Handler) error {
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 
-	posts := make([]string, 0, 70)
-	for range 50 {
-		posts = append(posts, "42")
-	}
+	orders := []string{"42"}
 	for i := range 20 {
-		posts = append(posts, fmt.Sprint(100+i))
+		orders = append(orders, fmt.Sprint(100+i))
 	}
+	for _, order := range orders {
+		// An earlier run has paid it, maybe less than a minute ago.
+		if err := locks.ForceRelease(ctx, "orderID:"+order); err != nil {
+			return err
+		}
+	}
+	posts := append(slices.Repeat([]string{"42"}, 49), orders...)
 	answers, err := postAll("http://"+listener.Addr().String(), posts)
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@
 //
 //	go run ./examples/tracing                          the trees of spans, here in the terminal
 //	go run ./examples/tracing -otlp localhost:4317     the same in Jaeger, or any backend that speaks OTLP
-//	go run ./examples/tracing -redis localhost:6379    on a Redis of yours instead of an embedded one
+//	go run ./examples/tracing -redis localhost:6379    on a Redis of yours instead of one inside the program
 //
 // A shop (gin) takes payments and calls one of two replicas of an order service (gRPC). Each replica locks the order
 // while it charges the card. The second payment of order 42 arrives at the other replica while the first is under way:
@@ -18,32 +18,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"time"
 
-	"github.com/latchkit/latchkit/internal/embedded"
+	"github.com/latchkit/latchkit/internal/demo"
 )
 
-func main() {
-	otlp := flag.String("otlp", "", "send the spans to this OTLP gRPC receiver, `host:port`, and print trace ids only")
-	redisAddr := flag.String("redis", "", "`host:port` of a Redis; embedded unless set")
-	flag.Parse()
-	if err := run(context.Background(), os.Stdout, *otlp, *redisAddr); err != nil {
-		fmt.Fprintln(os.Stderr, "tracing:", err)
-		os.Exit(1)
-	}
-}
+var otlp = flag.String("otlp", "", "send the spans to this OTLP gRPC receiver, `host:port`, and print trace ids only")
 
-func run(ctx context.Context, out io.Writer, otlp, redisAddr string) error {
-	if redisAddr == "" {
-		addr, stop, err := embedded.Start()
-		if err != nil {
-			return err
-		}
-		defer stop()
-		redisAddr = addr
-	}
-	spans, err := newTelemetry(ctx, otlp)
+func main() { demo.Main(run) }
+
+func run(ctx context.Context, out io.Writer, redisAddr string) error {
+	spans, err := newTelemetry(ctx, *otlp)
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,14 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/latchkit/latchkit/internal/demo"
 	"github.com/latchkit/latchkit/internal/otlptest"
+	"github.com/latchkit/latchkit/internal/redistest"
 	"go.uber.org/goleak"
 )
 
@@ -19,7 +20,7 @@ var answered = regexp.MustCompile(`200 OK   trace ([0-9a-f]{32})`)
 // The terminal shows two trees; the second payment waits in its lock.acquire for the first.
 func TestTrees(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(context.Background(), &out, "", ""); err != nil {
+	if err := demo.Run(t.Context(), &out, "", run); err != nil {
 		t.Fatal(err)
 	}
 	t.Log("\n" + out.String())
@@ -49,7 +50,9 @@ func TestTrees(t *testing.T) {
 func TestOTLP(t *testing.T) {
 	receiver := otlptest.Start(t)
 	var out bytes.Buffer
-	if err := run(context.Background(), &out, receiver.Addr, ""); err != nil {
+	*otlp = receiver.Addr
+	defer func() { *otlp = "" }()
+	if err := demo.Run(t.Context(), &out, redistest.Start(t).Addr(), run); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "lock.acquire") {
