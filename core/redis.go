@@ -364,20 +364,19 @@ func (lockDialect) compose(ops []*Op, fence, publish string) *scriptCall {
 	}
 	c := newCall(lockScript, 2*len(ops)+1, 4*len(ops)+6)
 	c.key(fence)
+	companions := false
 	for _, op := range ops {
 		name := lockName(op.Key)
 		c.key(name)
 		if op.Action != Extend && (op.Action != Try || op.Waiter != "") {
 			c.key(companionName("wait", name))
+			companions = true
 		}
 	}
 	common := ops[0]
-	c.arg(engineOf(ops))
-	c.arg(publish)
-	c.arg(waiterMillis)
+	c.arg(actions(ops, common))
 	c.arg(millis(common))
 	c.arg(meta(common))
-	c.arg(actions(ops, common))
 	for _, op := range ops {
 		c.arg(op.Owner)
 		if special(op, common) {
@@ -385,6 +384,11 @@ func (lockDialect) compose(ops []*Op, fence, publish string) *scriptCall {
 			c.arg(strconv.Itoa(max(1, op.Fences)))
 			c.arg(meta(op))
 		}
+	}
+	if companions {
+		c.arg(engineOf(ops))
+		c.arg(publish)
+		c.arg(waiterMillis)
 	}
 	return c
 }
