@@ -19,11 +19,18 @@ var scenarios = []scenario{
 	{name: "many", title: "128 goroutines, each with a key of its own", limit: time.Minute, run: many},
 	{name: "hot", title: "64 goroutines of one process, one key", limit: 2 * time.Minute, run: hot},
 	{name: "crowd", title: "4 processes of 8 goroutines, one key", limit: 4 * time.Minute, run: crowd},
+	{name: "pass", title: "from one engine's release to the next one's acquire", limit: time.Minute, run: pass},
 	{name: "refused", title: "a duplicate is turned away", limit: time.Minute, run: refused},
+	{name: "leases", title: "10,000 leases are held", limit: time.Minute, run: leases},
+	{name: "idle", title: "1,000 callers wait for keys that another process holds", limit: time.Minute, run: idle},
+	{name: "redlock", title: "a majority of 5 servers, one goroutine", limit: 2 * time.Minute, run: redlock},
+	{name: "middleware", title: "one goroutine, one request after the other; client and server pinned to one CPU", pinned: true, limit: 2 * time.Minute, run: middleware},
+	{name: "growth", title: "latchkit alone: goroutines with a key each, 1,000 goroutines over so many keys, 256 goroutines on a Cluster", limit: 2 * time.Minute, run: growth},
+	{name: "long", title: "100,000 leases for 5 minutes", limit: 7 * time.Minute, long: true, run: long},
 }
 
 // parts are what other processes of a scenario do.
-var parts = map[string]func(args []string) any{"crowd": playCrowd}
+var parts = map[string]func(args []string) any{"crowd": playCrowd, "idle": playIdle}
 
 func main() {
 	only := flag.String("only", "", "scenarios to run, separated by commas; all but the long ones if empty")

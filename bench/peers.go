@@ -87,22 +87,19 @@ func check(err error) {
 
 // ours is latchkit.
 type ours struct {
-	rdb   *redis.Client
-	locks *core.Locks
-	waits bool
+	clients []redis.UniversalClient // its own
+	locks   *core.Locks
 }
 
 func newOurs(p place) *ours {
 	rdb := redis.NewClient(&redis.Options{Addr: p.addr})
-	o := &ours{rdb: rdb, waits: p.waits}
 	opts := []core.Option{core.WithTTL(ttl)}
 	if p.waits {
 		opts = append(opts, core.WithWait(core.Forever))
 	}
 	locks, err := core.New(core.Redis(rdb), opts...)
 	check(err)
-	o.locks = locks
-	return o
+	return &ours{clients: []redis.UniversalClient{rdb}, locks: locks}
 }
 
 func (o *ours) lock(ctx context.Context, key string) (any, error) {
@@ -116,8 +113,13 @@ func (o *ours) unlock(ctx context.Context, _ string, held any) error {
 func (o *ours) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if len(o.clients) == 0 {
+		return // neither is its own
+	}
 	_ = o.locks.Close(ctx)
-	_ = o.rdb.Close()
+	for _, rdb := range o.clients {
+		_ = rdb.Close()
+	}
 }
 
 // raw is the floor: what a lock cannot do without. It cannot wait, has no fence, and one owner.
@@ -177,16 +179,16 @@ func (b *bsm) unlock(ctx context.Context, _ string, held any) error {
 
 func (b *bsm) close() { _ = b.rdb.Close() }
 
-// sync is redsync.
+// sync4 is redsync.
 type sync4 struct {
-	rdb  *redis.Client
-	rs   *redsync.Redsync
-	opts []redsync.Option
+	clients []*redis.Client
+	rs      *redsync.Redsync
+	opts    []redsync.Option
 }
 
 func newRedsync(p place, delay redsync.Option) *sync4 {
-	s := &sync4{rdb: plainClient(p)}
-	s.rs = redsync.New(goredis.NewPool(s.rdb))
+	rdb := plainClient(p)
+	s := &sync4{clients: []*redis.Client{rdb}, rs: redsync.New(goredis.NewPool(rdb))}
 	s.opts = []redsync.Option{redsync.WithExpiry(ttl), redsync.WithFailFast(true), redsync.WithTries(1)}
 	if p.waits {
 		s.opts[2] = redsync.WithTries(math.MaxInt32)
@@ -210,7 +212,11 @@ func (s *sync4) unlock(ctx context.Context, _ string, held any) error {
 	return err
 }
 
-func (s *sync4) close() { _ = s.rdb.Close() }
+func (s *sync4) close() {
+	for _, rdb := range s.clients {
+		_ = rdb.Close()
+	}
+}
 
 // rueidisLock is rueidislock.
 type rueidisLock struct {
@@ -250,7 +256,9 @@ func (r *rueidisLock) close() { r.locker.Close() }
 func keysOf(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = fmt.Sprintf("bench:key:%04d", i)
+		keys[i] = keyOfMany(n, i)
 	}
 	return keys
 }
+
+func keyOfMany(n, i int) string { return fmt.Sprintf("bench:%d:key:%06d", n, i) }

@@ -10,10 +10,13 @@ import (
 
 func servers(all ...*redis.Client) []*redis.Client { return all }
 
-func (t turn) allocs() float64  { return t.Allocs }
-func (t turn) p50() float64     { return ms(t.P50) }
-func (t turn) p99() float64     { return ms(t.P99) }
-func (t turn) longest() float64 { return ms(t.Longest) }
+func (t turn) allocs() float64    { return t.Allocs }
+func (t turn) p50() float64       { return ms(t.P50) }
+func (t turn) p99() float64       { return ms(t.P99) }
+func (t turn) longest() float64   { return ms(t.Longest) }
+func (t turn) clientCPU() float64 { return t.Client }
+func (t turn) serverCPU() float64 { return t.Server }
+func (t turn) pairP50() float64   { return ms(t.PairP50) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

@@ -24,7 +24,8 @@ type turn struct {
 	Usec              float64 // µs in scripts of a pair
 	In, Out           float64 // bytes of a pair, as the server counts them
 	Goroutines        int     // beside those that lock
-	P50, P99, Longest time.Duration
+	P50, P99, Longest time.Duration // of waits for the lock
+	PairP50           time.Duration // of the wait and the release after it
 }
 
 // perPair is the wall time of a pair in µs.
@@ -66,6 +67,7 @@ func (l load) work(name string, at locker) turn {
 		errs   atomic.Int64
 		counts = make([]paddedCount, l.goroutines)
 		all    = make([]waits, l.goroutines)
+		pairs  = make([]waits, l.goroutines)
 		back   sync.WaitGroup
 		before runtime.MemStats
 		after  runtime.MemStats
@@ -93,6 +95,9 @@ func (l load) work(name string, at locker) turn {
 				if err := at.unlock(ctx, key, held); err != nil {
 					errs.Add(1)
 					continue
+				}
+				if l.timed {
+					pairs[g].add(time.Since(asked))
 				}
 				n.Add(1)
 			}
@@ -122,11 +127,12 @@ func (l load) work(name string, at locker) turn {
 	t.Errors = errs.Load()
 	t.describe(used, told, &before, &after)
 	if l.timed && t.Stuck == 0 {
-		var sum waits
+		var sum, sumPairs waits
 		for i := range all {
 			sum.merge(&all[i])
+			sumPairs.merge(&pairs[i])
 		}
-		t.P50, t.P99, t.Longest = sum.at(0.5), sum.at(0.99), sum.Max
+		t.P50, t.P99, t.Longest, t.PairP50 = sum.at(0.5), sum.at(0.99), sum.Max, sumPairs.at(0.5)
 	}
 	return t
 }
