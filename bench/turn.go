@@ -18,12 +18,12 @@ type turn struct {
 	Errors  int64
 	Stuck   int // goroutines that did not come back when their context had ended
 
-	Allocs, Bytes     float64 // of a pair, in the client
-	Client, Server    float64 // µs of CPU of a pair
-	Calls, Scripts    float64 // commands of a pair, those in scripts included; and scripts
-	Usec              float64 // µs in scripts of a pair
-	In, Out           float64 // bytes of a pair, as the server counts them
-	Goroutines        int     // beside those that lock
+	Allocs, Bytes     float64       // of a pair, in the client
+	Client, Server    float64       // µs of CPU of a pair
+	Calls, Scripts    float64       // commands of a pair, those in scripts included; and scripts
+	Usec              float64       // µs in scripts of a pair
+	In, Out           float64       // bytes of a pair, as the server counts them
+	Goroutines        int           // beside those that lock
 	P50, P99, Longest time.Duration // of waits for the lock
 	PairP50           time.Duration // of the wait and the release after it
 }
