@@ -38,6 +38,7 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 			sent = time.Now()
 		}
 		if err = a.locks.trips.do(a.trip, a.ctx, op, limit); err != nil {
+			a.lent = true // op is the trip's now
 			return nil, sent, err
 		}
 		a.judge(op, sent)
@@ -172,20 +173,23 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent, now time.Time) *tenure {
 		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
 }
 
-// free releases t in the backend, within the trip limit and whatever has become of ctx. It returns the answered
-// operation with the error that the holder is told.
-func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (*Op, error) {
+// free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
+// to wait outside, and returns the error that the holder is told.
+func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (outside bool, err error) {
 	limit := time.Now().Add(tripLimit)
 	retried := false
 	for n := 1; ; n++ {
-		op := t.op(Release)
+		op := locks.ops.Get().(*Op)
+		*op = *t.op(Release)
 		op.Keep = keep
 		_ = locks.trips.do(ctx, nil, op, limit) // no caller, so the answer is in op
 		if op.Err != nil && again(op, n) && backoff(context.Background(), n, limit) {
 			retried = retried || !op.Unsent
 			continue
 		}
-		return op, locks.freed(t, op, retried)
+		outside, err = op.Outside && op.Err == nil, locks.freed(t, op, retried)
+		locks.ops.Put(op) // answered, so the trip is over
+		return outside, err
 	}
 }
 

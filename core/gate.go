@@ -182,9 +182,7 @@ func (g *gate) busy(key string, now time.Time) *NotAcquiredError {
 			continue
 		}
 		err := &NotAcquiredError{Key: key, RetryAfter: max(0, t.deadline.Sub(now))}
-		if t.hold != nil {
-			err.mark = t.hold.mark
-		}
+		err.mark = t.hold.markOf()
 		return err
 	}
 	if g.refusal != nil {

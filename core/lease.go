@@ -170,8 +170,10 @@ func (l *Lease) release(ctx context.Context, keep time.Duration) error {
 		return fmt.Errorf("%w: %q was released before", ErrNotHeld, l.key)
 	}
 	if t.state == lost && t.hold == h {
-		first := !h.lossTold
-		h.lossTold = true
+		first := h.story != nil && !h.lossTold
+		if first {
+			h.lossTold = true
+		}
 		t.gate.shard.Unlock()
 		if first {
 			l.locks.traceRelease(ctx, l, false, t.loss)
@@ -223,12 +225,12 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 
 	rctx := ctx
 	var start ReleaseStart
-	if h.tracer != nil {
+	if h.story != nil {
 		start = ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: t.want.Kind, Mark: h.mark}
 		rctx = h.tracer.ReleaseStart(ctx, start)
 	}
 	err := locks.giveBack(rctx, t, keep)
-	if h.tracer != nil {
+	if h.story != nil {
 		h.tracer.ReleaseEnd(rctx, ReleaseEnd{ReleaseStart: start, Err: err})
 	}
 	ended()
@@ -237,10 +239,10 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 
 // giveBack frees a releasing tenure in the backend, and lets the queue go on, whatever the backend answers.
 func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration) error {
-	op, err := locks.free(ctx, t, keep)
+	outside, err := locks.free(ctx, t, keep)
 	t.gate.shard.Lock()
 	t.state = gone
-	if op.Outside && op.Err == nil && t.want.Kind == Exclusive {
+	if outside && t.want.Kind == Exclusive {
 		// Somebody outside waits, and has waited longer than a caller that comes now: let it go first.
 		t.gate.pollAt, t.gate.yield = time.Now().Add(handOffChain), true
 	}
@@ -254,7 +256,7 @@ func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration)
 
 func (locks *Locks) traceRelease(ctx context.Context, l *Lease, handOff bool, err error) {
 	h := l.hold
-	if h.tracer == nil {
+	if h.story == nil {
 		return
 	}
 	start := ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: h.start.Kind, Mark: h.mark}

@@ -22,6 +22,9 @@ type Locks struct {
 	watchdog *watchdog
 	undo     *undoer
 	live     tally // tenures held
+
+	acquisitions sync.Pool // of *acquisition: see recycle
+	ops          sync.Pool // of *Op: for releases
 }
 
 // New returns an engine over b. opts are the defaults of every Acquire. It does not contact the backend, so it
@@ -43,6 +46,8 @@ func New(b Backend, opts ...Option) (*Locks, error) {
 		o.Observe(s.tracer)
 	}
 	locks := &Locks{backend: b, settings: s, id: newToken()[:16], gates: newGates()}
+	locks.acquisitions.New = func() any { return new(acquisition) }
+	locks.ops.New = func() any { return new(Op) }
 	locks.live.closing, locks.live.empty = make(chan struct{}), make(chan struct{})
 	locks.undo = newUndoer(locks)
 	locks.trips = newTrips(b, locks.undo)
@@ -91,7 +96,9 @@ func (locks *Locks) Acquire(ctx context.Context, key string, opts ...Option) (*L
 		return nil, fmt.Errorf("%w: WithReplicas: the backend %q has none", ErrInvalidOption, locks.backend.Name())
 	}
 	if s.tracer == nil {
-		return a.acquire()
+		lease, err := a.acquire()
+		a.recycle()
+		return lease, err
 	}
 	return a.traced()
 }

@@ -86,13 +86,26 @@ type hold struct {
 	leases *Lease
 	began  time.Time
 	ended  bool
-	start  HoldStart // as the Tracer was told, so that what it counted up is counted down
-	mark   any
+	*story // nil without a Tracer
+}
+
+// story is what the Tracer knows of a hold.
+type story struct {
 	tracer Tracer
-	told   bool // the Tracer knows that the hold began
-	// lossTold: the Tracer knows of the Release that found it lost.
+	start  HoldStart // as it was told, so that what it counted up is counted down
+	mark   any
+	told   bool // it knows that the hold began
+	// lossTold: it knows of the Release that found it lost.
 	lossTold bool
 	late     *HoldEnd // it ended before that
+}
+
+// markOf is what the Tracer has left in the hold.
+func (h *hold) markOf() any {
+	if h == nil || h.story == nil {
+		return nil
+	}
+	return h.mark
 }
 
 const (
@@ -154,10 +167,11 @@ func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
 		hold  hold
 	}{
 		lease: Lease{locks: t.locks, key: a.key, parent: a.ctx, outer: a.outer},
-		hold:  hold{tenure: t, fence: fence, count: 1, began: now, tracer: a.tracer},
+		hold:  hold{tenure: t, fence: fence, count: 1, began: now},
 	}
 	h, lease := &both.hold, &both.lease
-	if h.tracer != nil {
+	if a.tracer != nil {
+		h.story = &story{tracer: a.tracer}
 		h.start = HoldStart{Backend: t.locks.backend.Name(), Key: a.key, Kind: a.want.Kind, Degraded: t.degraded,
 			DegradedReason: t.degradedWhy}
 	}
@@ -214,7 +228,7 @@ func (h *hold) end(cause error, why string) (after func()) {
 		return func() {}
 	}
 	h.ended = true
-	if h.tracer == nil {
+	if h.story == nil {
 		return func() {}
 	}
 	e := HoldEnd{HoldStart: h.start, Mark: h.mark, Held: time.Since(h.began), Cause: cause, Reason: why}

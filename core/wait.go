@@ -22,13 +22,16 @@ type acquisition struct {
 	until  time.Time // when the wait is spent; zero: it may not wait, or waits for ever
 	// ready receives the one signal that ends the place in the queue; made when it is queued.
 	ready  chan turn
-	queued bool // guarded by the shard, as are leads, prev and next
+	spare  chan turn // what ready was in an earlier life, empty
+	queued bool      // guarded by the shard, as are leads, prev and next
 	leads  bool
 	quits  bool // it has left without the lock, and what the backend knows of it is withdrawn
 	timer  *time.Timer
 
 	prev, next *acquisition
 
+	// lent: somebody else may still look at it.
+	lent  bool
 	first Op // of the first attempt
 	began time.Time
 	stats stats
@@ -50,14 +53,28 @@ type turn struct {
 }
 
 func newAcquisition(ctx context.Context, locks *Locks, key string, s settings) *acquisition {
-	a := &acquisition{settings: s, locks: locks, ctx: ctx, trip: ctx, key: key}
+	a := locks.acquisitions.Get().(*acquisition)
+	a.settings, a.locks, a.ctx, a.trip, a.key = s, locks, ctx, ctx, key
 	a.want = Hold{Key: s.prefix + key, Kind: s.kind, Limit: s.limit, Fair: s.fair, TTL: s.ttl, Label: s.label,
 		Replicas: s.replicas, ReplicaTimeout: s.replicaTimeout}
 	a.outer, _ = FromContext(ctx)
 	if s.fair && s.wait > 0 {
 		a.ticket = locks.id + newToken()[:len(locks.id)]
+		a.lent = true // to those who keep the line
 	}
 	return a
+}
+
+// recycle gives back the memory of an acquisition that has ended. It is a good part of what a lock costs, most of all
+// where a hot key is handed on. Nobody refers to it any more: it has left its queue, and a trip that goes on without it
+// has lent it.
+func (a *acquisition) recycle() {
+	if a.lent || a.queued || len(a.spare) > 0 {
+		return
+	}
+	locks, spare := a.locks, a.spare
+	*a = acquisition{spare: spare}
+	locks.acquisitions.Put(a)
 }
 
 func (a *acquisition) signal(t turn) {
@@ -118,9 +135,12 @@ func (a *acquisition) enter() (*Lease, error) {
 		shard.Unlock()
 		return nil, fmt.Errorf("%w: %q has %d in this process", ErrTooManyWaiters, a.key, maxWaiters)
 	case a.wait > 0:
-		a.ready = make(chan turn, 1)
-		if a.tracer != nil && len(g.tenures) > 0 && g.tenures[0].hold != nil {
-			a.stats.mark = g.tenures[0].hold.mark // of who stands in the way, whether it is served in the end or not
+		if a.spare == nil {
+			a.spare = make(chan turn, 1)
+		}
+		a.ready = a.spare
+		if a.tracer != nil && len(g.tenures) > 0 {
+			a.stats.mark = g.tenures[0].hold.markOf() // of who stands in the way, whether it is served in the end or not
 		}
 		g.queue.push(a)
 		if a.ticket != "" {
@@ -303,7 +323,7 @@ func (a *acquisition) lead(g *gate) (*Lease, error) {
 		case a.wait > 0 && waitsOut(op.Err) != nil && !a.locks.live.isClosed():
 			quarantine = op.Err
 			g.shard.Lock()
-			g.pollAt = time.Now().Add(pollPause(waitsOut(op.Err).RetryAfter))
+			g.pollAt = nextPoll(waitsOut(op.Err).RetryAfter)
 			g.land(a.waitedOut(op.Err, errWaitSpent))
 			g.shard.Unlock()
 			continue
@@ -322,11 +342,10 @@ func (a *acquisition) lead(g *gate) (*Lease, error) {
 			return nil, a.stepDown(g, ErrClosed, true)
 		}
 		g.refusal, g.yield = busy, false
-		pause := pollPause(op.Left)
+		g.pollAt = nextPoll(op.Left)
 		if op.Silent {
-			pause = min(pause, blindPause())
+			g.pollAt = sooner(g.pollAt, time.Now().Add(blindPause()))
 		}
-		g.pollAt = time.Now().Add(pause)
 		g.land(busy)
 		g.shard.Unlock()
 	}
@@ -382,15 +401,23 @@ const blindPoll = 100 * time.Millisecond
 
 func blindPause() time.Duration { return blindPoll/2 + rand.N(blindPoll) }
 
-// Waiters poll at intervals of 1 to 3 s, with jitter so that processes do not march in step, or when the holder's TTL
-// ends, for expiry wakes nobody.
-func pollPause(left time.Duration) time.Duration {
-	pause := time.Second + rand.N(2*time.Second)
+// nextPoll is when a waiter tries again unless it is woken: after 1 to 3 s, with jitter so that processes do not march in
+// step, or when the holder's TTL ends, for expiry wakes nobody. Within a process polls fall on common instants, so that
+// those of many keys meet in few trips.
+func nextPoll(left time.Duration) time.Time {
+	now := time.Now()
+	at := now.Add(time.Second + rand.N(2*time.Second-pollGrain))
+	at = at.Add(pollGrain - (time.Duration(at.UnixNano())+pollPhase)%pollGrain)
 	if left > 0 {
-		pause = min(pause, left+time.Millisecond)
+		at = sooner(at, now.Add(left+time.Millisecond))
 	}
-	return pause
+	return at
 }
+
+const pollGrain = 128 * time.Millisecond
+
+// pollPhase sets the processes apart.
+var pollPhase = rand.N(pollGrain)
 
 // pause waits until it is worth trying (again). It returns the refusal and the reason when the wait ends first.
 func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {

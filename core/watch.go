@@ -35,8 +35,9 @@ func (a *acquisition) subscribe(g *gate) *watch {
 			limit = sooner(limit, a.until)
 		}
 		ctx, cancel := context.WithDeadlineCause(a.trip, limit, ErrTripTimeout)
+		own := a.locks.id // the watch outlives a
 		stop, err := watcher.Watch(ctx, a.want.Key, func(by string) {
-			if by == a.locks.id {
+			if by == own {
 				return // our own release: its next is told by the gate, and others go first
 			}
 			w.nudge()

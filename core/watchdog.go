@@ -210,7 +210,7 @@ func (w *watchdog) settle(t *tenure, op *Op, sent time.Time, took time.Duration)
 	slack := time.Until(t.deadline)
 	var tracer Tracer
 	var e Renewal
-	if h := t.hold; h != nil && h.tracer != nil {
+	if h := t.hold; h != nil && h.story != nil {
 		tracer = h.tracer
 		e = Renewal{Backend: w.locks.backend.Name(), Key: h.leases.key, Kind: t.want.Kind, Mark: h.mark,
 			TTL: t.want.TTL, Slack: slack, Took: took, Err: op.Err}
