@@ -54,18 +54,18 @@ func isNil(rdb redis.UniversalClient) bool {
 func serverOf(name string, rdb redis.UniversalClient) *server {
 	c, ok := rdb.(*redis.Client)
 	if !ok {
-		return &server{name: name, client: detached{rdb},
+		return &server{name: name, client: detached{guard{rdb}},
 			subscribe: func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) }}
 	}
 	if !c.Options().ContextTimeoutEnabled {
 		c = c.WithTimeout(tripLimit)
 		c.Options().ContextTimeoutEnabled = true
 	}
-	return &server{name: name, client: c, whole: c,
+	return &server{name: name, client: guard{c}, whole: c,
 		subscribe: func(ctx context.Context) *redis.PubSub { return c.Subscribe(ctx) }}
 }
 
-type detached struct{ rdb redis.UniversalClient }
+type detached struct{ rdb doer }
 
 func (d detached) Process(ctx context.Context, cmd redis.Cmder) error {
 	done := make(chan error, 1)

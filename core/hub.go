@@ -426,12 +426,17 @@ var finished = func() context.Context {
 	return ctx
 }()
 
+func (s *session) receive() (msg any, err error) {
+	defer recovered(&err)
+	return s.ps.ReceiveTimeout(finished, s.hub.ping)
+}
+
 // read passes messages on until the connection breaks or is silent for too long.
 func (s *session) read(done chan struct{}) {
 	defer close(done)
 	asked := false // for a sign of life
 	for s.ctx.Err() == nil {
-		msg, err := s.ps.ReceiveTimeout(finished, s.hub.ping)
+		msg, err := s.receive()
 		var reply redis.Error
 		var timeout interface{ Timeout() bool }
 		switch {

@@ -56,7 +56,7 @@ func (b *redisBackend) inspect(ctx context.Context, key, what string) (string, e
 // readInfo reads an answer of lua/inspect.lua.
 func readInfo(key, answer string) (Info, error) {
 	info := Info{Key: key}
-	f := fields{answer}
+	f := fields{text: answer}
 	form := f.next()
 	if form == "X" {
 		return info, fmt.Errorf("%w: %q", ErrConflict, key)
@@ -65,17 +65,25 @@ func readInfo(key, answer string) (Info, error) {
 	switch form {
 	case "S":
 		left, count := f.milliseconds(), f.number()
-		info.holdOf(f.take(int(f.number())), left, int(count))
+		info.holdOf(f.take(f.number()), left, int(count))
 	case "Z":
 		for range f.number() {
 			member, left := f.next(), f.milliseconds()
-			info.memberOf(member, f.take(int(f.number())), left)
+			entry := f.take(f.number())
+			if f.bad {
+				break
+			}
+			info.memberOf(member, entry, left)
 		}
+	case "N":
+	default:
+		f.spoil()
+	}
+	if f.bad {
+		return Info{Key: key}, errAnswer
 	}
 	return info, nil
 }
-
-func (f *fields) milliseconds() time.Duration { return time.Duration(f.number()) * time.Millisecond }
 
 // holdOf tells of the string at a lock.
 func (info *Info) holdOf(value string, left time.Duration, count int) {
@@ -112,7 +120,7 @@ func (info *Info) memberOf(member, entry string, left time.Duration) {
 		info.Completed, info.Holders = false, nil
 	}
 	info.Held, info.Kind = true, Shared
-	if member[0] == 'l' {
+	if strings.HasPrefix(member, "l") {
 		info.Kind = Limited
 	}
 	fence, rest, _ := strings.Cut(strings.TrimPrefix(entry, ":"), ":")

@@ -264,9 +264,14 @@ func (b *redisBackend) pipeline(ctx context.Context, parts []*part) {
 		call := b.compose(p)
 		defer call.free()
 		cmds[i] = call.command(ctx)
-		pipe.Process(ctx, onceText{cmds[i]})
+		_ = pipe.Process(ctx, onceText{cmds[i]}) // queues it
 	}
-	pipe.Exec(ctx) // each command has its own error
+	if err := execute(ctx, pipe); err != nil {
+		for _, p := range parts {
+			b.settle(ctx, p, err)
+		}
+		return
+	}
 	var again []*part
 	for i, p := range parts {
 		switch err := cmds[i].Err(); {
@@ -284,6 +289,13 @@ func (b *redisBackend) pipeline(ctx context.Context, parts []*part) {
 			b.pipeline(ctx, again[1:])
 		}
 	}
+}
+
+// execute makes the trip of a pipeline. Each command has its own error; one is returned when the client broke off.
+func execute(ctx context.Context, pipe redis.Pipeliner) (err error) {
+	defer recovered(&err)
+	_, _ = pipe.Exec(ctx)
+	return nil
 }
 
 // settle deals with a call for p that failed with err.
@@ -312,7 +324,7 @@ func (b *redisBackend) fail(ctx context.Context, p *part, err error) {
 		fail(op, err)
 		if op.Action == Try && deniedInScript(err) {
 			undo := &Op{Action: Release, Hold: op.Hold, Owner: op.Owner, Ticket: op.Ticket}
-			b.run(ctx, &part{server: p.server, slot: p.slot, ops: []*Op{undo}}, p.server.client)
+			_ = b.run(ctx, &part{server: p.server, slot: p.slot, ops: []*Op{undo}}, p.server.client)
 		}
 	}
 }
@@ -394,7 +406,7 @@ func (lockDialect) compose(ops []*Op, fence, publish string) *scriptCall {
 }
 
 func (lockDialect) read(ops []*Op, answer string) {
-	answers := fields{answer}
+	answers := fields{text: answer}
 	for _, op := range ops {
 		answers.read(op)
 	}
@@ -510,69 +522,6 @@ func meta(op *Op) string {
 		return label
 	}
 	return label + "\x00" + op.Note
-}
-
-// fields reads the answers of lua/lock.lua, one after the other.
-type fields struct{ text string }
-
-func (f *fields) read(op *Op) {
-	kind := f.next()
-	switch kind {
-	case "G", "O":
-		op.Verdict = OK
-		if kind == "G" {
-			op.Verdict = Granted
-		}
-		op.Fence, op.Fenced, op.Outside = f.number(), int(f.number()), f.number() > 0
-	case "R":
-		op.Verdict = Refused
-		op.Left = time.Duration(f.number()) * time.Millisecond
-		op.HolderNote = f.take(int(f.number()))
-	case "S":
-		op.Verdict, op.Silent = Refused, true
-		op.Left = time.Duration(f.number()) * time.Millisecond
-	case "C":
-		op.Verdict, op.Completed = Refused, true
-		op.Left = time.Duration(f.number()) * time.Millisecond
-	case "A":
-		op.Verdict = Absent
-	case "F":
-		op.Verdict = Foreign
-	case "X":
-		op.Err, op.Unsent = fmt.Errorf("%w: %q", ErrConflict, op.Key), true
-	default:
-		op.Err = fmt.Errorf("%w: the script's answer is not understood", ErrUnavailable)
-	}
-}
-
-// next takes a field and what ends it.
-func (f *fields) next() string {
-	for i := 0; i < len(f.text); i++ {
-		if c := f.text[i]; c == ',' || c == ';' {
-			field := f.text[:i]
-			f.text = f.text[i+1:]
-			return field
-		}
-	}
-	field := f.text
-	f.text = ""
-	return field
-}
-
-func (f *fields) number() int64 {
-	n, _ := strconv.ParseInt(f.next(), 10, 64)
-	return n
-}
-
-// take takes n bytes, whatever they are, and the end of the answer.
-func (f *fields) take(n int) string {
-	if n < 0 || n >= len(f.text) {
-		f.text = ""
-		return ""
-	}
-	text := f.text[:n]
-	f.text = f.text[n+1:]
-	return text
 }
 
 // Watch implements Watcher.

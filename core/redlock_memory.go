@@ -103,22 +103,30 @@ func (n *node) mark(ctx context.Context, seen *sight, state byte, most, quaranti
 	}
 	s := readSight(reply)
 	s.node = n
-	n.learn(s.now, began, time.Now())
+	if s.err == nil {
+		n.learn(s.now, began, time.Now())
+	}
 	return s
 }
 
 func readSight(reply string) (s sight) {
-	answer := fields{reply}
+	answer := fields{text: reply}
 	s.run, s.mark = answer.next(), answer.next()
 	s.now, s.counter = answer.number(), answer.number()
+	if answer.bad {
+		return sight{err: errAnswer}
+	}
 	f := strings.Split(s.mark, ":")
 	if len(f) != 6 || len(f[0]) != 1 {
 		return s // not a marker: no memory
 	}
+	most, err := strconv.ParseInt(f[3], 10, 64)
+	until, alsoErr := strconv.ParseInt(f[4], 10, 64)
+	if err != nil || alsoErr != nil {
+		return s
+	}
 	s.state, s.life, s.ours = f[0][0], f[1], f[2] == s.run
-	most, _ := strconv.ParseInt(f[3], 10, 64)
-	s.most = time.Duration(most) * time.Millisecond
-	s.until, _ = strconv.ParseInt(f[4], 10, 64)
+	s.most, s.until = time.Duration(most)*time.Millisecond, until
 	return s
 }
 

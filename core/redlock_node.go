@@ -202,12 +202,15 @@ func (n *node) trip(batch []errand) {
 		}
 		return
 	}
-	f := fields{text}
-	says := nodeSays{life: f.next(), now: f.number(), quarantine: time.Duration(f.number()) * time.Millisecond}
-	if news := f.next(); news != "" {
-		n.recognize(news)
+	f := fields{text: text}
+	says := nodeSays{life: f.next(), now: f.number(), quarantine: f.milliseconds()}
+	news := f.next()
+	if !f.bad {
+		n.learn(says.now, began, time.Now())
+		if news != "" {
+			n.recognize(news)
+		}
 	}
-	n.learn(says.now, began, time.Now())
 	for _, e := range sent {
 		a := f.answer()
 		a.nodeSays = says
@@ -284,23 +287,26 @@ func (n *node) recognize(text string) {
 
 // answer reads the next answer; lua/redlock.lua says what they look like.
 func (f *fields) answer() (a answer) {
-	mark := f.next()
-	if len(mark) != 1 {
-		a.err = fmt.Errorf("%w: the script's answer is not understood", ErrUnavailable)
-		return a
+	if mark := f.next(); len(mark) == 1 {
+		a.mark = mark[0]
 	}
-	a.mark = mark[0]
 	switch a.mark {
 	case 'G', 'O':
 		a.counter, a.outside = f.number(), f.number() > 0
 	case 'R':
-		a.left, a.tag = time.Duration(f.number())*time.Millisecond, f.next()
-		a.note = f.take(int(f.number()))
+		a.left, a.tag = f.milliseconds(), f.next()
+		a.note = f.take(f.number())
 	case 'C', 'Q':
-		a.left = time.Duration(f.number()) * time.Millisecond
+		a.left = f.milliseconds()
 	case 'I':
-		a.left, a.waiters = time.Duration(f.number())*time.Millisecond, int(f.number())
-		a.note = f.take(int(f.number()))
+		a.left, a.waiters = f.milliseconds(), int(f.number())
+		a.note = f.take(f.number())
+	case 'U', 'T', 'N', 'A', 'M', 'F', 'X':
+	default:
+		f.spoil()
+	}
+	if f.bad || a.mark == 'G' && a.counter < 1 {
+		return answer{err: errAnswer}
 	}
 	return a
 }

@@ -31,9 +31,10 @@ func (b *redisBackend) replicate(ctx context.Context, p *part) {
 			return
 		}
 		conn := whole.Conn()
-		err := b.run(ctx, p, conn)
+		client := guard{conn}
+		err := b.run(ctx, p, client)
 		if err == nil && op.Verdict == Granted {
-			b.await(ctx, p, conn)
+			b.await(ctx, p, client)
 		}
 		conn.Close()
 		if err == nil {
@@ -57,10 +58,10 @@ func (b *redisBackend) cannotWait() error {
 }
 
 // await waits for the replicas of a grant, and undoes it when they do not come.
-func (b *redisBackend) await(ctx context.Context, p *part, conn doer) {
+func (b *redisBackend) await(ctx context.Context, p *part, client doer) {
 	op := p.ops[0]
 	wait := redis.NewIntCmd(ctx, "wait", op.Replicas, max(1, op.ReplicaTimeout.Milliseconds()))
-	err := conn.Process(ctx, onceNumber{wait})
+	err := client.Process(ctx, onceNumber{wait})
 	if err == nil && wait.Val() >= int64(op.Replicas) {
 		return
 	}
@@ -69,7 +70,7 @@ func (b *redisBackend) await(ctx context.Context, p *part, conn doer) {
 			op.ReplicaTimeout.Round(time.Millisecond))
 	}
 	undo := &Op{Action: Release, Hold: op.Hold, Owner: op.Owner, Waiter: op.Waiter}
-	undone := b.run(ctx, &part{server: p.server, slot: p.slot, ops: []*Op{undo}}, conn) == nil && undo.Err == nil
+	undone := b.run(ctx, &part{server: p.server, slot: p.slot, ops: []*Op{undo}}, client) == nil && undo.Err == nil
 	fail(op, err)
 	op.Fence, op.Fenced, op.Unsent = 0, 0, undone
 }

@@ -96,12 +96,16 @@ func (b *timestamp) Inspect(ctx context.Context, key string) (Info, error) {
 	if err != nil || answer == "" {
 		return info, err
 	}
-	f := fields{answer}
+	f := fields{text: answer}
 	kind := f.next()
-	if kind == "X" {
+	switch kind {
+	case "X":
 		return info, fmt.Errorf("%w: %q", ErrConflict, key)
+	case "R", "C", "S", "A":
+	default:
+		f.spoil()
 	}
-	holder := Holder{Remaining: time.Duration(f.number()) * time.Millisecond, Count: 1}
+	holder := Holder{Remaining: f.milliseconds(), Count: 1}
 	info.Waiters = int(f.number())
 	info.Completed, info.Foreign = kind == "C", kind == "S"
 	info.Held = kind == "R" || info.Foreign
@@ -109,6 +113,9 @@ func (b *timestamp) Inspect(ctx context.Context, key string) (Info, error) {
 		holder.Fence = f.number()
 		holder.Since = parseSince(f.next())
 		holder.Label, _, _ = strings.Cut(strings.TrimSuffix(f.text, ";"), "\x00")
+	}
+	if f.bad {
+		return Info{Key: key}, errAnswer
 	}
 	if info.Held || info.Completed {
 		info.Holders = []Holder{holder}

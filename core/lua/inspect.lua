@@ -7,10 +7,10 @@
 --       2  PUBLISH or SPUBLISH
 --       3  how many holders to tell of at most
 -- Reply one string:
---       N,waiters                              free, or freed
+--       N,waiters,                             free, or freed
 --       S,waiters,ms,count,length,value,       a string, and how many processes take part in its hold
 --       Z,waiters,n, and n times member,ms,length,text,     holders of other kinds; see lua/kinds.lua
---       X                                      not a lock
+--       X,                                     not a lock
 local call = redis.call
 local lock, wait, hold = KEYS[1], KEYS[2], KEYS[3]
 local clock = call('TIME')
@@ -48,22 +48,22 @@ end
 
 local form = call('TYPE', lock).ok
 if form == 'none' then
-  return 'N,' .. waiters
+  return 'N,' .. waiters .. ','
 end
 local left = call('PTTL', lock)
 if left == -1 or form ~= 'string' and form ~= 'zset' then
-  return 'X'
+  return 'X,'
 end
 if form == 'zset' then
   local first = call('ZRANGE', lock, 0, 0)[1]
   if first ~= 'c' and not string.find(first, '^[sl]%x+$') then
-    return 'X'
+    return 'X,'
   end
 end
 if ARGV[1] == 'f' then
   call('DEL', lock, hold)
   call(ARGV[2], wait, '')
-  return 'N,' .. waiters
+  return 'N,' .. waiters .. ','
 end
 if form == 'zset' then
   return members()

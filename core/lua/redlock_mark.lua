@@ -6,7 +6,7 @@
 --       3  the node's index
 --       4  the new state, 5 the greatest TTL in ms, 6 ms of quarantine from now on, 7 the least that the counter may be
 --       8  the run id that the caller has seen
--- Reply one string: run id, marker, now in µs, counter, by ",".
+-- Reply one string: run id, marker, now in µs, counter, each ended by ",".
 --
 -- A marker is state ":" life ":" run id ":" greatest TTL in ms ":" end of quarantine in µs ":" index, where state is
 --       b  blank: the node has no memory, and this says since when: whoever finds no marker writes this one
@@ -39,4 +39,4 @@ if counter < least then
   counter = least
   call('SET', KEYS[2], string.format('%.0f', counter))
 end
-return table.concat({run, mark, string.format('%.0f', now), string.format('%.0f', counter)}, ',')
+return table.concat({run, mark, string.format('%.0f', now), string.format('%.0f', counter), ''}, ',')
