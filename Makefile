@@ -1,6 +1,6 @@
 # make test is the whole check, on a fresh machine too: it installs what is missing first.
 
-.PHONY: test quick lint fuzz bench
+.PHONY: test quick lint fuzz bench test-servers
 
 test:
 	internal/tools/install-redis.sh
@@ -19,6 +19,10 @@ lint:
 FUZZTIME ?= 30s
 fuzz:
 	internal/tools/fuzz.sh $(FUZZTIME)
+
+# The packages that speak to Redis, on the Redis and Valkey of other Debian suites, which it unpacks into a cache folder.
+test-servers:
+	internal/tools/test-servers.sh
 
 # Side by side with other libraries, on servers that it starts; a few minutes on a quiet machine. ONLY=one,many runs
 # those scenarios alone. bench/results then holds the table, and what benchstat reads.
