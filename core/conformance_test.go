@@ -1,7 +1,11 @@
 package core_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/core/locktest"
@@ -28,4 +32,41 @@ func TestConformanceRedis(t *testing.T) {
 		}
 		return core.Redis(rdb)
 	})
+}
+
+// What the suite may skip, and where.
+func TestKindsThatABackendCarries(t *testing.T) {
+	rdb := func() *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // never asked
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	kinds := map[string]core.Hold{
+		"exclusive": {},
+		"shared":    {Kind: core.Shared},
+		"limited":   {Kind: core.Limited, Limit: 2},
+		"fair":      {Fair: true},
+		"joined":    {Join: "0123456789abcdef0123456789abcdef"},
+	}
+	every := []string{"exclusive", "shared", "limited", "fair", "joined"}
+	for _, c := range []struct {
+		backend core.Backend
+		carries []string
+	}{
+		{core.Redis(rdb()), every},
+		{core.Redis(redis.NewClusterClient(&redis.ClusterOptions{})), every},
+		{core.Timestamp(rdb()), every[:1]},
+		{core.RedLock([]redis.UniversalClient{rdb(), rdb(), rdb()}), every[:1]},
+	} {
+		for name, hold := range kinds {
+			hold.Key, hold.TTL = "k", core.DefaultTTL
+			err := c.backend.(core.Supporter).Supports(hold)
+			if carries := slices.Contains(c.carries, name); carries != (err == nil) || err != nil && !errors.Is(err, core.ErrInvalidOption) {
+				t.Errorf("%s, %s: %v", c.backend.Name(), name, err)
+			}
+		}
+	}
+	if _, some := core.Local().(core.Supporter); some {
+		t.Error("Local refuses some")
+	}
 }

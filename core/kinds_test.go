@@ -69,6 +69,35 @@ func TestChildWaitsInLine(t *testing.T) {
 	_, _ = locks.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(time.Minute))
 }
 
+// A server whose clock is set back does not have the living wait for the dead for that long.
+func TestDeadWaitersUnderAClockThatIsSetBack(t *testing.T) {
+	t.Parallel() // it mostly waits
+	server := redistest.Start(t, redistest.WithFaketime("+0"))
+	b := core.Redis(server.Client())
+	holder, next := newLocks(t, b), newLocks(t, b)
+	const dead = "dead000000000000"
+	first, reader := acquire(t, holder, "line"), acquire(t, holder, "document", core.WithShared())
+	left := []*core.Op{
+		{Action: core.Arrive, Hold: core.Hold{Key: "line", Fair: true}, Ticket: dead + "0123456789abcdef", Waiter: dead},
+		{Action: core.Try, Hold: core.Hold{Key: "document", TTL: time.Minute}, Owner: strings.Repeat("0", 32), Waiter: dead},
+	}
+	b.Do(t.Context(), left)
+	if left[0].Verdict != core.OK || left[1].Verdict != core.Refused {
+		t.Fatalf("verdicts %d, %d, errors %v, %v", left[0].Verdict, left[1].Verdict, left[0].Err, left[1].Err)
+	}
+	if _, err := next.Acquire(t.Context(), "document", core.WithShared()); !errors.Is(err, core.ErrNotAcquired) {
+		t.Fatalf("a reader past a waiting writer: %v", err)
+	}
+	server.SetClock("-1h")
+	release(t, first)
+	for key, opt := range map[string]core.Option{"line": core.WithFair(), "document": core.WithShared()} {
+		began := time.Now()
+		release(t, acquire(t, next, key, opt, core.WithWait(20*time.Second)))
+		t.Logf("%q came after %v", key, time.Since(began))
+	}
+	release(t, reader)
+}
+
 // Every way out of the line leaves it.
 func TestFairWaitersLeaveTheLine(t *testing.T) {
 	rdb := redistest.Start(t).Client()
@@ -217,56 +246,6 @@ func TestHoldersKeepOutPlainCommands(t *testing.T) {
 	if !setNX() {
 		t.Error("not free with the last reader")
 	}
-}
-
-func TestMaxHoldEndsTheWorkAndNotTheHold(t *testing.T) {
-	oneStore(t, func(t *testing.T, b core.Backend) {
-		one, two := newLocks(t, b, core.WithTTL(600*time.Millisecond)), newLocks(t, b)
-		lease := acquire(t, one, "k", core.WithMaxHold(100*time.Millisecond))
-		select {
-		case <-lease.Context().Done():
-			wantErr(t, context.Cause(lease.Context()), core.ErrMaxHold)
-		case <-time.After(5 * time.Second):
-			t.Fatal("its context goes on")
-		}
-		if free(t, two, "k") {
-			t.Error("free though it was not released")
-		}
-		release(t, lease)
-		if !free(t, two, "k") {
-			t.Error("held after its release")
-		}
-		// One that is never released ends with its TTL.
-		lease = acquire(t, one, "k", core.WithMaxHold(10*time.Millisecond), core.WithShared())
-		release(t, acquire(t, two, "k", core.WithWait(5*time.Second)))
-		wantErr(t, lease.Release(t.Context()), core.ErrLost)
-	})
-}
-
-func TestReleaseAfterOfEveryKind(t *testing.T) {
-	oneStore(t, func(t *testing.T, b core.Backend) {
-		one, two := newLocks(t, b), newLocks(t, b)
-		kinds := map[string][]core.Option{"exclusive": nil, "shared": {core.WithShared()}, "limited": {core.WithLimit(2)},
-			"fair": {core.WithFair()}}
-		for name, opts := range kinds {
-			lease := acquire(t, one, name, opts...)
-			if err := lease.ReleaseAfter(t.Context(), 300*time.Millisecond); err != nil {
-				t.Fatal(err)
-			}
-			for other, theirs := range kinds {
-				var busy *core.NotAcquiredError
-				_, err := two.Acquire(t.Context(), name, append(theirs, core.WithWait(time.Minute))...)
-				if !errors.As(err, &busy) || !busy.Completed || busy.RetryAfter <= 0 || busy.RetryAfter > 300*time.Millisecond {
-					t.Errorf("%s after %s: %v", other, name, err)
-				}
-			}
-			info, err := two.Inspect(t.Context(), name)
-			if err != nil || info.Held || !info.Completed {
-				t.Errorf("inspect after %s: %+v, %v", name, info, err)
-			}
-			eventually(t, 2*time.Second, "the cooldown ends", func() bool { return free(t, two, name) })
-		}
-	})
 }
 
 func TestLeasesTellsWhatIsHeld(t *testing.T) {

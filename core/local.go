@@ -196,7 +196,7 @@ func (k *localKey) barred(op *Op) bool {
 		return false
 	}
 	for name, w := range k.waiters {
-		if w.kind == Exclusive && name != op.Waiter && !(op.Fair && w.fair) {
+		if w.kind == Exclusive && name != op.Waiter && (!op.Fair || !w.fair) {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 type MultiLease struct {
 	leases []*Lease
 	ctx    context.Context
+	cancel context.CancelCauseFunc
 }
 
 // AcquireAll takes a lease on every key, or on none. keys are sorted, so that callers who name them in different orders
@@ -58,7 +59,7 @@ func AcquireAll(ctx context.Context, l Locker, keys []string, options ...Option)
 		cancel(err)
 		return nil, err
 	}
-	m := &MultiLease{leases: leases, ctx: leases[len(leases)-1].Context()}
+	m := &MultiLease{leases: leases, ctx: innermost(ctx, leases), cancel: cancel}
 	// Each lease's context is a child of the one before, and all are children of ctx: so the last ends with any of
 	// them, and they all end with the last.
 	context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })
@@ -84,11 +85,19 @@ func acquireInTurn(ctx context.Context, l Locker, keys []string, options func() 
 			return leases, err
 		}
 		leases = append(leases, lease)
-		if lease != nil {
-			at = lease.Context()
-		}
+		at = innermost(ctx, leases)
 	}
 	return leases, nil
+}
+
+// innermost is the context of the last lease; a nil one, which stands for a lock that was not needed, has none.
+func innermost(ctx context.Context, leases []*Lease) context.Context {
+	for _, lease := range slices.Backward(leases) {
+		if lease != nil {
+			return lease.Context()
+		}
+	}
+	return ctx
 }
 
 // Leases returns the leases in the order of their keys.
@@ -114,6 +123,7 @@ func (m *MultiLease) Release(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	defer m.cancel(ErrReleased)
 	return releaseAll(ctx, m.leases)
 }
 

@@ -244,6 +244,41 @@ func TestAcquireAllSharesItsWait(t *testing.T) {
 	}
 }
 
+// A Locker may say that a lock is not needed.
+func TestAcquireAllOfNilLeases(t *testing.T) {
+	locks := newLocks(t, core.Local())
+	needed := "b"
+	some := core.LockerFunc(func(ctx context.Context, key string, opts ...core.Option) (*core.Lease, error) {
+		if key != needed {
+			return nil, nil
+		}
+		return locks.Acquire(ctx, key, opts...)
+	})
+	for _, needed = range []string{"b", "none"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		m, err := core.AcquireAll(ctx, some, []string{"a", "b", "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, held := core.FromContext(m.Context()); held != (needed == "b") || m.Context().Err() != nil {
+			t.Errorf("held %v, %v", held, m.Context().Err())
+		}
+		if err := m.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, context.Cause(m.Context()), core.ErrReleased)
+		if m, err = core.AcquireAll(ctx, some, []string{"a", "b", "c"}); err != nil {
+			t.Fatal(err)
+		}
+		stopped := errors.New("stopped")
+		cancel(stopped)
+		wantErr(t, context.Cause(m.Context()), stopped)
+		if err := m.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestL49AcquireAllInOneSlotIsOneTrip(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	locks := newLocks(t, core.Redis(rdb))

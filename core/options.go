@@ -106,10 +106,13 @@ func WithMaxHold(d time.Duration) Option {
 	}
 }
 
-// WithFair serves the waiters of all processes in order of arrival by the server's clock.
+// WithFair serves the waiters of all processes in order of arrival by the server's clock. Nobody passes them who asks
+// with WithFair as well; one that does not, and comes when the key is free, may. A process that dies is passed over when
+// it has not been heard of for WaiterTTL.
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
-// WithShared takes the key as one of many readers: no exclusive holder beside them.
+// WithShared takes the key as one of many readers: no exclusive holder beside them. While an exclusive one waits, no new
+// readers come in. A reader dies alone: its end keeps nobody out for longer than its own TTL.
 func WithShared() Option {
 	return func(s *settings) {
 		if s.kind == Limited {
@@ -120,7 +123,12 @@ func WithShared() Option {
 	}
 }
 
-// WithLimit takes the key as one of at most n holders, 1 to 1,048,576.
+// WithLimit takes the key as one of at most n holders, 1 to 1,048,576. A permit whose holder dies comes back with its
+// TTL.
+//
+// The number belongs to the caller, not to the key: it is let in while fewer than its own n hold the key, whatever the
+// others said. So where callers differ, as they do while a new number is deployed, the greatest n is how many there may
+// be, and those with a smaller one wait for longer: after a change from 10 to 5 none comes in until fewer than 5 are left.
 func WithLimit(n int) Option {
 	return func(s *settings) {
 		switch {

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -269,7 +270,7 @@ func readToken(secret []byte, token string) (*carried, error) {
 		return nil, errToken
 	}
 	raw, err := tokenText.DecodeString(token)
-	if err != nil || len(raw) <= tokenHead+sha256.Size {
+	if err != nil || len(raw) <= tokenHead+sha256.Size || strings.ContainsAny(token, "\r\n") { // which decoders skip
 		return nil, errToken
 	}
 	p, sum := raw[:len(raw)-sha256.Size], raw[len(raw)-sha256.Size:]

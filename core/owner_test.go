@@ -298,6 +298,7 @@ func FuzzOwnerToken(f *testing.F) {
 	f.Add("")
 	f.Add(genuine[1:])
 	f.Add(genuine + "=")
+	f.Add(genuine[:80] + "\r\n" + genuine[80:])
 	f.Add(strings.Repeat("A", 200))
 	f.Fuzz(func(t *testing.T, token string) {
 		ctx := core.ContextWithOwner(t.Context(), secret, token)

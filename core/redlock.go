@@ -164,8 +164,11 @@ func (b *redLock) Supports(h Hold) error {
 		return fmt.Errorf("%w: WithFair: the nodes of a RedLock have no common order of arrival", ErrInvalidOption)
 	case h.Replicas > 0:
 		return fmt.Errorf("%w: WithReplicas: the nodes of a RedLock stand for themselves", ErrInvalidOption)
-	case h.Kind != Exclusive:
-		return fmt.Errorf("%w: %v holds: a RedLock carries exclusive ones only", ErrInvalidOption, h.Kind)
+	case h.Kind == Limited:
+		return fmt.Errorf("%w: WithLimit: two majorities of a RedLock's nodes share one, but three need not: they cannot count", ErrInvalidOption)
+	case h.Kind == Shared:
+		return fmt.Errorf("%w: WithShared: a node of a RedLock that has lost its memory is told of one holder again, not of many",
+			ErrInvalidOption)
 	}
 	return b.bounded(h.TTL)
 }

@@ -30,7 +30,6 @@ var kindsSuite = []suiteTest{
 	{"FairNewcomerDoesNotPass", fairNewcomer},
 	{"FairKeepsPlacesBehindALongHold", fairLongHold},
 	{"FairCrowdIsExact", fairCrowd},
-	{"KindsAreInspected", kindsInspected},
 }
 
 // needs skips the test when the backend cannot carry such a hold.
@@ -46,13 +45,13 @@ func (b *bench) needs(opts ...core.Option) {
 	b.release(lease)
 }
 
-// later acquires in the background.
-func (b *bench) later(l core.Locker, key string, opts ...core.Option) <-chan *core.Lease {
+// later acquires the key k in the background.
+func (b *bench) later(l core.Locker, opts ...core.Option) <-chan *core.Lease {
 	got := make(chan *core.Lease, 1)
 	go func() {
-		lease, err := l.Acquire(b.Context(), key, opts...)
+		lease, err := l.Acquire(b.Context(), "k", opts...)
 		if err != nil && b.Context().Err() == nil {
-			b.Errorf("acquire %q in the background: %v", key, err)
+			b.Errorf("acquire in the background: %v", err)
 		}
 		got <- lease
 	}()
@@ -74,11 +73,11 @@ func (b *bench) within(d time.Duration, got <-chan *core.Lease) *core.Lease {
 	}
 }
 
-// waiters waits until n engines wait for key.
-func (b *bench) waiters(l *core.Locks, key string, n int) {
+// waiters waits until n engines wait for the key k.
+func (b *bench) waiters(l *core.Locks, n int) {
 	b.Helper()
 	b.eventually("the waiters are known", func() bool {
-		info, err := l.Inspect(b.Context(), key)
+		info, err := l.Inspect(b.Context(), "k")
 		if errors.Is(err, core.ErrInvalidOption) {
 			b.Skip("this backend cannot inspect")
 		}
@@ -124,9 +123,9 @@ func readersComeTogether(b *bench) {
 	writer := b.acquire(one, "k")
 	var got []<-chan *core.Lease
 	for i := range 6 {
-		got = append(got, b.later([]*core.Locks{one, two}[i%2], "k", core.WithShared(), core.WithWait(20*time.Second)))
+		got = append(got, b.later([]*core.Locks{one, two}[i%2], core.WithShared(), core.WithWait(20*time.Second)))
 	}
-	b.waiters(one, "k", 1)
+	b.waiters(one, 1)
 	b.release(writer)
 	var held []*core.Lease
 	for _, g := range got { // none is released before all are there
@@ -141,8 +140,8 @@ func waitingWriter(b *bench) {
 	b.needs(core.WithShared())
 	one, two, three := b.engine(), b.engine(), b.engine()
 	reader := b.acquire(one, "k", core.WithShared())
-	got := b.later(two, "k", core.WithWait(20*time.Second))
-	b.waiters(one, "k", 1)
+	got := b.later(two, core.WithWait(20*time.Second))
+	b.waiters(one, 1)
 	b.refused(three, "k", core.WithShared())
 	b.refused(one, "k", core.WithShared())
 	var stop atomic.Bool
@@ -175,9 +174,9 @@ func writerGivesUp(b *bench) {
 		_, err := two.Acquire(ctx, "k", core.WithWait(core.Forever))
 		gone <- err
 	}()
-	b.waiters(one, "k", 1)
-	got := b.later(three, "k", core.WithShared(), core.WithWait(20*time.Second))
-	b.waiters(one, "k", 2)
+	b.waiters(one, 1)
+	got := b.later(three, core.WithShared(), core.WithWait(20*time.Second))
+	b.waiters(one, 2)
 	cancel()
 	b.want(<-gone, context.Canceled)
 	b.release(b.within(soon, got))
@@ -274,8 +273,8 @@ func permitWakes(b *bench) {
 		held := []*core.Lease{b.acquire(one, "k", core.WithLimit(3)), b.acquire(one, "k", core.WithLimit(3)),
 			b.acquire(two, "k", core.WithLimit(3))}
 		b.refused(waiting, "k", core.WithLimit(3))
-		got := b.later(waiting, "k", core.WithLimit(3), core.WithWait(20*time.Second))
-		b.waiters(one, "k", 1)
+		got := b.later(waiting, core.WithLimit(3), core.WithWait(20*time.Second))
+		b.waiters(one, 1)
 		b.release(held[0])
 		held[0] = b.within(soon, got)
 		for _, lease := range held {
@@ -289,7 +288,7 @@ func expiredPermit(b *bench) {
 	one, two := b.engine(), b.engine()
 	crashed := b.acquire(one, "k", core.WithLimit(2), core.WithTTL(300*time.Millisecond), core.WithoutRenewal())
 	other := b.acquire(one, "k", core.WithLimit(2), core.WithTTL(20*time.Second))
-	third := b.within(3*time.Second, b.later(two, "k", core.WithLimit(2), core.WithWait(20*time.Second)))
+	third := b.within(3*time.Second, b.later(two, core.WithLimit(2), core.WithWait(20*time.Second)))
 	b.want(crashed.Release(b.Context()), core.ErrLost)
 	b.refused(two, "k", core.WithLimit(2))
 	b.release(other)
@@ -344,6 +343,7 @@ func completedBesideReaders(b *bench) {
 
 func fairOrder(b *bench) {
 	b.needs(core.WithFair())
+	line := b.watchLine()
 	// More waiters than engines: each engine must keep the places of several.
 	engines := []*core.Locks{b.engine(), b.engine(), b.engine()}
 	holder := b.engine()
@@ -352,7 +352,6 @@ func fairOrder(b *bench) {
 	var order []int
 	var wg sync.WaitGroup
 	for i := range 9 {
-		arrived := arrivals(b)
 		wg.Go(func() {
 			lease, err := engines[(i*2)%3].Acquire(b.Context(), "k", core.WithFair(), core.WithWait(time.Minute))
 			if err != nil {
@@ -366,7 +365,7 @@ func fairOrder(b *bench) {
 				b.Errorf("fair waiter %d: %v", i, err)
 			}
 		})
-		arrived(i + 1)
+		line.arrived(b, i+1)
 	}
 	b.release(lease)
 	wg.Wait()
@@ -377,17 +376,63 @@ func fairOrder(b *bench) {
 	}
 }
 
-// arrivals returns what waits until n fair waiters have their place: by the time that takes, since no Backend tells.
-func arrivals(b *bench) func(n int) {
-	return func(int) { time.Sleep(60 * time.Millisecond) }
+// line stands before the bench's Backend, and sees who has been given a place in line.
+type line struct {
+	core.Backend
+	mu      sync.Mutex
+	tickets map[string]bool
+}
+
+// watchLine has the engines that are made from now on seen.
+func (b *bench) watchLine() *line {
+	l := &line{Backend: b.backend, tickets: map[string]bool{}}
+	b.backend = l
+	return l
+}
+
+func (l *line) Do(ctx context.Context, ops []*core.Op) {
+	l.Backend.Do(ctx, ops)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, op := range ops {
+		if op.Ticket != "" && op.Err == nil && (op.Action == core.Arrive || op.Verdict == core.Refused) {
+			l.tickets[op.Ticket] = true
+		}
+	}
+}
+
+// Watch implements core.Watcher.
+func (l *line) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
+	if w, ok := l.Backend.(core.Watcher); ok {
+		return w.Watch(ctx, key, wake)
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// Close implements core.Closer.
+func (l *line) Close() error {
+	if c, ok := l.Backend.(core.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// arrived waits until n have stood in line.
+func (l *line) arrived(b *bench, n int) {
+	b.Helper()
+	b.eventually("they stand in line", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.tickets) >= n
+	})
 }
 
 func fairRetries(b *bench) {
 	b.needs(core.WithFair())
 	one, two, three := b.engine(), b.engine(), b.engine()
 	lease := b.acquire(one, "k")
-	got := b.later(two, "k", core.WithFair(), core.WithWait(time.Minute))
-	b.waiters(one, "k", 1)
+	got := b.later(two, core.WithFair(), core.WithWait(time.Minute))
+	b.waiters(one, 1)
 	var wg sync.WaitGroup
 	var stop atomic.Bool
 	for range 3 {
@@ -406,7 +451,7 @@ func fairRetries(b *bench) {
 	// Places that were given up are in nobody's way.
 	stop.Store(true)
 	wg.Wait()
-	b.release(b.within(soon, b.later(two, "k", core.WithFair(), core.WithWait(time.Minute))))
+	b.release(b.within(soon, b.later(two, core.WithFair(), core.WithWait(time.Minute))))
 }
 
 func fairNewcomer(b *bench) {
@@ -419,9 +464,9 @@ func fairNewcomer(b *bench) {
 		_, err := two.Acquire(ctx, "k", core.WithFair(), core.WithWait(core.Forever))
 		gone <- err
 	}()
-	b.waiters(one, "k", 1)
-	got := b.later(three, "k", core.WithFair(), core.WithWait(time.Minute))
-	b.waiters(one, "k", 2)
+	b.waiters(one, 1)
+	got := b.later(three, core.WithFair(), core.WithWait(time.Minute))
+	b.waiters(one, 2)
 	cancel()
 	b.want(<-gone, context.Canceled)
 	b.release(lease)
@@ -435,15 +480,17 @@ func fairLongHold(b *bench) {
 	if testing.Short() {
 		b.Skip("holds for longer than a waiter counts")
 	}
+	line := b.watchLine()
 	one, two, three := b.engine(), b.engine(), b.engine()
 	lease := b.acquire(one, "k", core.WithFair())
 	// The first stands behind a lease of its own process, where nobody asks the backend for it.
-	first := b.later(one, "k", core.WithFair(), core.WithWait(time.Minute))
-	time.Sleep(100 * time.Millisecond)
-	second := b.later(two, "k", core.WithFair(), core.WithWait(time.Minute))
-	time.Sleep(core.WaiterTTL + core.WaiterTTL/2)
-	third := b.later(three, "k", core.WithFair(), core.WithWait(time.Minute))
-	b.waiters(one, "k", 2)
+	first := b.later(one, core.WithFair(), core.WithWait(time.Minute))
+	line.arrived(b, 1)
+	second := b.later(two, core.WithFair(), core.WithWait(time.Minute))
+	line.arrived(b, 2)
+	time.Sleep(core.WaiterTTL + core.WaiterTTL/2) // longer than they count unless they are heard of
+	third := b.later(three, core.WithFair(), core.WithWait(time.Minute))
+	line.arrived(b, 3)
 	b.release(lease)
 	next := b.within(soon, first)
 	for _, got := range []<-chan *core.Lease{second, third} {
@@ -488,39 +535,4 @@ func fairCrowd(b *bench) {
 		})
 	}
 	wg.Wait()
-}
-
-func kindsInspected(b *bench) {
-	b.needs(core.WithLimit(3))
-	if _, ok := b.backend.(core.Inspector); !ok {
-		b.Skip("this backend cannot inspect")
-	}
-	one, two := b.engine(core.WithTTL(time.Second)), b.engine()
-	before := time.Now()
-	first := b.acquire(one, "k", core.WithLimit(3), core.WithLabel("first"))
-	second := b.acquire(one, "k", core.WithLimit(3), core.WithLabel("sec:ond, with ; and all"))
-	info, err := two.Inspect(b.Context(), "k")
-	if err != nil || !info.Held || info.Kind != core.Limited || len(info.Holders) != 2 || info.Waiters != 0 {
-		b.Fatalf("inspect: %+v, %v", info, err)
-	}
-	labels := map[string]bool{}
-	for _, h := range info.Holders {
-		labels[h.Label] = true
-		if h.Remaining <= 0 || h.Remaining > time.Second || h.Fence < first.Fence() || h.Fence > second.Fence() ||
-			h.Since.Before(before.Add(-time.Minute)) || h.Since.After(before.Add(time.Minute)) || h.Count != 1 {
-			b.Errorf("holder %+v", h)
-		}
-	}
-	if !labels["first"] || !labels["sec:ond, with ; and all"] {
-		b.Errorf("labels %v", labels)
-	}
-	got := b.later(two, "k", core.WithWait(20*time.Second))
-	b.waiters(one, "k", 1)
-	if err := two.ForceRelease(b.Context(), "k"); err != nil {
-		b.Fatal(err)
-	}
-	writer := b.within(soon, got)
-	b.ends(first, core.ErrLost)
-	b.ends(second, core.ErrLost)
-	b.release(writer)
 }

@@ -12,13 +12,20 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local replies, free = {}, true
 
+-- Whether nothing lives in a set but the completed mark that a holder has left, as in lua/lock.lua.
+local function completed(lock)
+  local nowms = math.floor(now / 1000)
+  local mark = tonumber(call('ZSCORE', lock, 'c') or nil)
+  return mark and mark > nowms and call('ZCOUNT', lock, '(' .. string.format('%.0f', nowms), '+inf') == 1
+end
+
 local function taken(lock, form)
   local left = call('PTTL', lock)
   if left == -1 or form ~= 'string' and form ~= 'zset' then
     return 'X'
   end
   local value = form == 'string' and call('GET', lock) or ''
-  if string.sub(value, 1, 10) == 'completed:' then
+  if string.sub(value, 1, 10) == 'completed:' or form == 'zset' and completed(lock) then
     return 'C,' .. left
   end
   local note = string.match(value, '^%x+[:*]%d+:[^%z]*%z(.*)$') or ''

@@ -156,17 +156,14 @@ local function barred(o)
   if o.kind == 'x' then
     return false
   end
-  local count = call('ZCOUNT', o.wait, nowms, '(' .. int(FAIR))
-  if not o.fair then
-    count = count + call('ZCOUNT', o.wait, int(FAIR + nowms), '(' .. int(MILD))
+  local own = o.waiter ~= '' and tonumber(call('ZSCORE', o.wait, o.waiter) or nil)
+  -- Nobody counts for longer than patience: who does was there before the clock was set back, and may be dead.
+  local function waits(addend)
+    local from, to = addend + nowms, addend + nowms + patience
+    local count = call('ZCOUNT', o.wait, int(from), int(to))
+    return count > (own and own >= from and own <= to and 1 or 0)
   end
-  if count > 0 and o.waiter ~= '' then
-    local own = tonumber(call('ZSCORE', o.wait, o.waiter) or nil)
-    if own and own < MILD and (own < FAIR and own >= nowms or own >= FAIR + nowms and not o.fair) then
-      count = count - 1
-    end
-  end
-  return count > 0
+  return waits(0) or not o.fair and waits(FAIR)
 end
 
 -- The place of this engine in line: its first ticket, or "" when it has none, and how many of the same kind stand
@@ -182,6 +179,10 @@ local function place(o)
         return ticket, ahead
       end
       local alive = tonumber(call('ZSCORE', o.line, whose) or '0')
+      if alive > nowms + patience then -- the clock was set back: it has as long as any other to say that it lives
+        alive = nowms + patience
+        call('ZADD', o.line, int(alive), whose)
+      end
       if alive <= nowms then
         call('ZREM', o.line, ticket)
       elseif o.kind == 'x' or byte(ticket) ~= byte(o.kind) then
