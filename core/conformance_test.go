@@ -30,6 +30,7 @@ func TestConformanceRedis(t *testing.T) {
 		if err := rdb.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { noCompanionWithoutTTL(t, rdb) })
 		return core.Redis(rdb)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -175,6 +176,52 @@ func TestFairLineSurvivesAServerWithoutMemory(t *testing.T) {
 		if got := <-order; got != want {
 			t.Fatalf("number %d was served as number %d", got, want)
 		}
+	}
+}
+
+// Whoever holds, waits, takes part or has completed: what stands in Redis for it ends by itself.
+func TestEveryCompanionHasATTL(t *testing.T) {
+	rdb := redistest.Start(t).Client()
+	b := core.Redis(rdb)
+	kinds := map[string][]core.Option{"exclusive": nil, "shared": {core.WithShared()}, "limited": {core.WithLimit(2)},
+		"fair": {core.WithFair()}}
+	for name, opts := range kinds {
+		one, two := newLocks(t, b), newLocks(t, b)
+		lease := acquire(t, one, name, opts...)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiters := 0
+		for other, theirs := range kinds {
+			if other == name && (name == "shared" || name == "limited") { // it would be let in
+				continue
+			}
+			waiters++
+			locks := newLocks(t, b)
+			waiting.Go(func() { _, _ = locks.Acquire(ctx, name, append(theirs, core.WithWait(core.Forever))...) })
+		}
+		eventually(t, 5*time.Second, "all wait", func() bool {
+			info, err := one.Inspect(t.Context(), name)
+			return err == nil && info.Waiters == waiters
+		})
+		noCompanionWithoutTTL(t, rdb)
+		if name != "limited" { // a permit is for one
+			part, err := two.Acquire(called(t, export(t, lease)), name, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			noCompanionWithoutTTL(t, rdb)
+			defer func() { _ = part.Release(context.Background()) }()
+		}
+		if err := lease.ReleaseAfter(t.Context(), time.Minute); err != nil {
+			t.Error(err)
+		}
+		noCompanionWithoutTTL(t, rdb)
+		cancel()
+		waiting.Wait()
+		noCompanionWithoutTTL(t, rdb)
+	}
+	if n := rdb.DBSize(t.Context()).Val(); n < 8 {
+		t.Errorf("%d keys: too few to judge", n)
 	}
 }
 

@@ -357,8 +357,8 @@ func reentryIsCounted(b *bench) {
 		b.Error("FromContext does not find the innermost lease")
 	}
 	b.release(inner)
-	if err := context.Cause(outer.Context()); err != nil {
-		b.Fatalf("the inner release ended the outer lease: %v", err)
+	if err := context.Cause(outer.Context()); err != nil || outer.Remaining() < 2*time.Second {
+		b.Fatalf("the inner release left %v of the outer lease: %v", outer.Remaining(), err)
 	}
 	b.refused(two, "k")
 	again, err := one.Acquire(outer.Context(), "k")
