@@ -40,10 +40,27 @@ var chores = []history.Request{
 	{Key: "carried"}, // and given to another engine
 }
 
+// scenes are what the clients do, and for how long they hold what they have.
+var scenes = map[string]struct {
+	chores []history.Request
+	work   time.Duration
+	life   time.Duration // of a process, at least
+}{
+	"kinds": {chores, 8 * time.Millisecond, 300 * time.Millisecond},
+	// So long that whoever is passed by waits for longer than an arrival may take.
+	"line": {[]history.Request{{Key: "line", Fair: true}}, 80 * time.Millisecond, 1500 * time.Millisecond},
+}
+
 var bothKeys = []string{"both", "one of both"}
 
 // Eight clients in four processes, two of which are killed again and again, hold every kind; what they saw is judged.
 func TestKindsUnderRandomKills(t *testing.T) {
+	for scene := range scenes {
+		t.Run(scene, func(t *testing.T) { underRandomKills(t, scene) })
+	}
+}
+
+func underRandomKills(t *testing.T, scene string) {
 	server := redistest.Start(t)
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
@@ -59,12 +76,12 @@ func TestKindsUnderRandomKills(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for range 2 { // two engines in this process stand for two that nobody kills
-		wg.Go(func() { keepBusy(t, ctx, server.Client(), path("steady")) })
+		wg.Go(func() { keepBusy(t, ctx, server.Client(), scene, path("steady")) })
 	}
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if err := killedProcess(ctx, server.Addr(), path("killed")); err != nil {
+				if err := killedProcess(ctx, server.Addr(), scene, path("killed")); err != nil {
 					t.Error(err)
 					return
 				}
@@ -88,7 +105,7 @@ func TestKindsUnderRandomKills(t *testing.T) {
 		}
 	}
 	t.Logf("%d processes, %d holds: %v", len(paths), len(holds), granted)
-	for _, chore := range chores {
+	for _, chore := range scenes[scene].chores {
 		if granted[fmt.Sprintf("%s, %v", chore.Key, chore.Kind)] < 10 {
 			t.Errorf("%s, %v: too few to judge", chore.Key, chore.Kind)
 		}
@@ -117,16 +134,16 @@ func noCompanionWithoutTTL(t *testing.T, rdb *redis.Client) {
 }
 
 // killedProcess runs a process of two clients, and kills it when it has worked for a while.
-func killedProcess(ctx context.Context, addr, path string) error {
+func killedProcess(ctx context.Context, addr, scene, path string) error {
 	limited, kill := context.WithCancel(ctx)
 	defer kill()
 	cmd := exec.CommandContext(limited, os.Args[0], "-test.run=^TestChildHoldsEveryKind$")
-	cmd.Env = append(os.Environ(), "LATCHKIT_KINDS="+addr+" "+path)
+	cmd.Env = append(os.Environ(), "LATCHKIT_KINDS="+addr+" "+scene+" "+path)
 	go func() {
 		for limited.Err() == nil && !exists(path) {
 			time.Sleep(5 * time.Millisecond)
 		}
-		time.AfterFunc(300*time.Millisecond+rand.N(time.Second), kill)
+		time.AfterFunc(scenes[scene].life+rand.N(time.Second), kill)
 	}()
 	out, err := cmd.CombinedOutput()
 	if limited.Err() == nil {
@@ -143,16 +160,16 @@ func exists(path string) bool {
 // TestChildHoldsEveryKind is such a process; by itself it has nothing to do.
 func TestChildHoldsEveryKind(t *testing.T) {
 	args := strings.Fields(os.Getenv("LATCHKIT_KINDS"))
-	if len(args) != 2 {
+	if len(args) != 3 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // should its parent die
 	defer cancel()
-	keepBusy(t, ctx, redis.NewClient(&redis.Options{Addr: args[0]}), args[1])
+	keepBusy(t, ctx, redis.NewClient(&redis.Options{Addr: args[0]}), args[1], args[2])
 }
 
 // keepBusy runs two clients over one engine until ctx ends.
-func keepBusy(t *testing.T, ctx context.Context, rdb *redis.Client, path string) {
+func keepBusy(t *testing.T, ctx context.Context, rdb *redis.Client, scene, path string) {
 	recorder, err := history.Create(path, filepath.Base(path))
 	if err != nil {
 		t.Error(err)
@@ -164,6 +181,7 @@ func keepBusy(t *testing.T, ctx context.Context, rdb *redis.Client, path string)
 	for range 2 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
+				chores := scenes[scene].chores
 				switch chore := chores[rand.N(len(chores))]; chore.Key {
 				case "both":
 					holdBoth(t, ctx, locks, recorder)
@@ -172,7 +190,7 @@ func keepBusy(t *testing.T, ctx context.Context, rdb *redis.Client, path string)
 				case "carried":
 					carryOver(t, ctx, locks, other, recorder)
 				default:
-					holdOne(t, ctx, locks, recorder, chore)
+					holdOne(t, ctx, locks, recorder, chore, scenes[scene].work)
 				}
 			}
 		})
@@ -183,7 +201,8 @@ func keepBusy(t *testing.T, ctx context.Context, rdb *redis.Client, path string)
 	}
 }
 
-func holdOne(t *testing.T, ctx context.Context, l core.Locker, recorder *history.Recorder, chore history.Request) {
+func holdOne(t *testing.T, ctx context.Context, l core.Locker, recorder *history.Recorder, chore history.Request,
+	work time.Duration) {
 	opts := []core.Option{core.WithWait(2 * time.Second)}
 	switch chore.Kind {
 	case core.Shared:
@@ -201,7 +220,7 @@ func holdOne(t *testing.T, ctx context.Context, l core.Locker, recorder *history
 		return
 	}
 	entry.Got(lease)
-	time.Sleep(rand.N(8 * time.Millisecond))
+	time.Sleep(rand.N(work))
 	entry.Releasing()
 	err = lease.Release(ctx)
 	entry.Released(err)

@@ -60,6 +60,7 @@ var suite = []suiteTest{
 type bench struct {
 	*testing.T
 	backend core.Backend
+	owners  int // of crashed processes
 }
 
 func (b *bench) engine(opts ...core.Option) *core.Locks {
