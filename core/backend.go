@@ -51,6 +51,20 @@ type Observable interface {
 	Observe(t Tracer)
 }
 
+// Guarded is a Backend with a breaker before each of its nodes, such as a fallback.
+type Guarded interface {
+	// Breakers tells of each; of nodes that were never asked for anything it need not.
+	Breakers() []Breaker
+}
+
+// Breaker is the state of one breaker.
+type Breaker struct {
+	Node  string    // as Route names it: empty for the only one
+	State string    // "closed", "open" or "half-open"
+	Since time.Time // when it was last closed; zero while it is
+	Err   error     // the latest failure; nil while it is closed
+}
+
 // Gatherer is a Backend that can grant several keys as a whole or not at all.
 type Gatherer interface {
 	// Together tells whether a batch of Tries on keys may have All set.

@@ -325,6 +325,72 @@ func TestLeasesTellsWhatIsHeld(t *testing.T) {
 	}
 }
 
+func TestWaitingTellsWhoWaitsHere(t *testing.T) {
+	locks := newLocks(t, core.Local(), core.WithPrefix("p:"))
+	first := acquire(t, locks, "a")
+	before := time.Now()
+	var waiters sync.WaitGroup
+	for range 3 {
+		waiters.Go(func() {
+			if lease, err := locks.Acquire(t.Context(), "a", core.WithWait(core.Forever)); err != nil || lease.Release(t.Context()) != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, 5*time.Second, "three wait", func() bool {
+		all := locks.Waiting()
+		return len(all) == 1 && all[0].Key == "a" && all[0].Count == 3
+	})
+	if w := locks.Waiting()[0]; w.Since.Before(before) || w.Since.After(time.Now()) {
+		t.Errorf("since %v", w.Since)
+	}
+	release(t, first)
+	waiters.Wait()
+	if all := locks.Waiting(); len(all) != 0 {
+		t.Errorf("all were served, and wait: %+v", all)
+	}
+}
+
+// One who waits for a holder elsewhere is told of too.
+func TestWaitingTellsWhoWaitsForOthers(t *testing.T) {
+	b := core.Local()
+	one, two := newLocks(t, b), newLocks(t, b)
+	first := acquire(t, one, "a")
+	got := make(chan error, 1)
+	go func() {
+		lease, err := two.Acquire(t.Context(), "a", core.WithWait(time.Minute))
+		got <- errors.Join(err, lease.Release(t.Context()))
+	}()
+	eventually(t, 5*time.Second, "it waits", func() bool {
+		all := two.Waiting()
+		return len(all) == 1 && all[0].Count == 1
+	})
+	release(t, first)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLossesAreKept(t *testing.T) {
+	locks := newLocks(t, core.Local(), core.WithLabel("here"))
+	release(t, acquire(t, locks, "released"))
+	var fence int64
+	for i := range 101 {
+		lease := acquire(t, locks, fmt.Sprint(i))
+		fence = lease.Fence()
+		if err := locks.ForceRelease(t.Context(), lease.Key()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := locks.Losses()
+	if len(all) != 100 || all[0].Key != "100" || all[99].Key != "1" {
+		t.Fatalf("%d losses: %+v", len(all), all)
+	}
+	if l := all[0]; l.Reason != "forced" || l.Label != "here" || l.Fence != fence || l.At.Before(l.Since) || l.Age() < 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
 // Operations of several kinds share a batch, and each is answered for itself, in order.
 func TestKindsShareABatch(t *testing.T) {
 	oneStore(t, func(t *testing.T, b core.Backend) {

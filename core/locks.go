@@ -22,6 +22,7 @@ type Locks struct {
 	watchdog *watchdog
 	undo     *undoer
 	live     tally // tenures held
+	losses   losses
 
 	acquisitions sync.Pool // of *acquisition: see recycle
 	ops          sync.Pool // of *Op: for releases

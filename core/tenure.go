@@ -196,9 +196,12 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 	if h == nil {
 		return func() {}
 	}
+	now := time.Now()
+	lost := LostLease{HeldLease: t.describe(now), Reason: why, At: now}
 	ended := h.end(cause, why)
 	first := h.leases
 	return func() {
+		t.locks.losses.add(lost)
 		ended() // first, so that a holder who learns of its loss finds it counted
 		for l := first; l != nil; l = l.sibling {
 			l.finish(cause)

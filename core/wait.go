@@ -32,8 +32,8 @@ type acquisition struct {
 
 	// lent: somebody else may still look at it.
 	lent  bool
-	first Op // of the first attempt
-	began time.Time
+	first Op        // of the first attempt
+	began time.Time // zero for one that may not wait, while there is no Tracer
 	stats stats
 }
 
@@ -101,8 +101,11 @@ func (a *acquisition) acquire() (*Lease, error) {
 	if c := carriedFor(a.ctx, a.want.Key); c != nil {
 		return a.join(c)
 	}
-	if a.wait > 0 && a.wait != Forever {
-		a.until = time.Now().Add(a.wait)
+	if a.wait > 0 {
+		a.began = time.Now()
+		if a.wait != Forever {
+			a.until = a.began.Add(a.wait)
+		}
 	}
 	for {
 		lease, err := a.enter()

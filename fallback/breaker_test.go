@@ -121,6 +121,30 @@ func TestKeysThatMoveToAnotherNodeTakeTheirHoldsAlong(t *testing.T) {
 	})
 }
 
+func TestBreakersTellsWhatIsWrongWhileItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		b := wrap(t, s, after(1))
+		want(t, try(b, exclusive("k")), core.Granted, false)
+		if all := b.Breakers(); len(all) != 1 || all[0] != (core.Breaker{State: "closed"}) {
+			t.Errorf("closed: %+v", all)
+		}
+		opened := time.Now()
+		open(t, b, s, down)
+		time.Sleep(timeout / 2)
+		all := b.Breakers()
+		if len(all) != 1 || all[0].State != "open" || all[0].Since.Before(opened) || time.Since(all[0].Since) < timeout/2 || all[0].Err == nil {
+			t.Errorf("open: %+v", all)
+		}
+		s.set(nil)
+		time.Sleep(2 * timeout)
+		synctest.Wait()
+		if all := b.Breakers(); len(all) != 1 || all[0] != (core.Breaker{State: "closed"}) {
+			t.Errorf("closed again: %+v", all)
+		}
+	})
+}
+
 func TestNoTripWhileTheBreakerIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

@@ -94,6 +94,32 @@ func (b *Backend) States() map[string]gobreaker.State {
 	return all
 }
 
+// Breakers implements core.Guarded.
+func (b *Backend) Breakers() []core.Breaker {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	all := make([]core.Breaker, 0, len(b.nodes))
+	for _, n := range b.nodes {
+		all = append(all, n.describe())
+	}
+	return all
+}
+
+func (n *node) describe() core.Breaker {
+	state := n.current()
+	d := core.Breaker{Node: n.name, State: state.String()}
+	if state == gobreaker.StateClosed {
+		return d
+	}
+	n.mu.Lock()
+	d.Since = n.openedAt
+	n.mu.Unlock()
+	if err := n.lastFailure.Load(); err != nil {
+		d.Err = *err
+	}
+	return d
+}
+
 // Do implements core.Backend.
 func (b *Backend) Do(ctx context.Context, ops []*core.Op) {
 	if len(ops) == 0 {
