@@ -44,7 +44,7 @@ func debugLocks(t *testing.T, b core.Backend) *core.Locks {
 	return locks
 }
 
-func hold(t *testing.T, locks *core.Locks, key string, opts ...core.Option) *core.Lease {
+func taken(t *testing.T, locks *core.Locks, key string, opts ...core.Option) *core.Lease {
 	t.Helper()
 	lease, err := locks.Acquire(t.Context(), key, opts...)
 	if err != nil {
@@ -124,13 +124,13 @@ func TestDebugJSON(t *testing.T) {
 	if body := page(t, httplock.DebugHandler(locks), "/", "application/json").Body.String(); strings.Contains(body, "null") {
 		t.Errorf("an empty list is null: %s", body)
 	}
-	lease := hold(t, locks, "order:42", core.WithTTL(10*time.Second))
-	hold(t, locks, "report", core.WithShared(), core.WithoutRenewal(), core.WithLabel("nightly"))
+	lease := taken(t, locks, "order:42", core.WithTTL(10*time.Second))
+	taken(t, locks, "report", core.WithShared(), core.WithoutRenewal(), core.WithLabel("nightly"))
 	if _, err := locks.Acquire(lease.Context(), "order:42"); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, locks, "order:42", 3)
-	hold(t, locks, "gone")
+	taken(t, locks, "gone")
 	if err := locks.ForceRelease(t.Context(), "gone"); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestDebugJSON(t *testing.T) {
 
 func TestDebugPage(t *testing.T) {
 	locks := debugLocks(t, away{core.Local()})
-	hold(t, locks, "order:42")
+	taken(t, locks, "order:42")
 	wait(t, locks, "order:42", 2)
 	w := page(t, httplock.DebugHandler(locks), "/debug/locks", browser)
 	body := w.Body.String()
@@ -206,7 +206,7 @@ var hostile = []string{
 func TestDebugEscapes(t *testing.T) {
 	locks := debugLocks(t, core.Local())
 	for _, key := range hostile {
-		hold(t, locks, key, core.WithLabel(key[:min(len(key), 128)]))
+		taken(t, locks, key, core.WithLabel(key[:min(len(key), 128)]))
 	}
 	h := httplock.DebugHandler(locks)
 	body := page(t, h, "/?q=%22%3E%3Cscript%3E", browser).Body.String() + page(t, h, "/", browser).Body.String()
@@ -215,7 +215,7 @@ func TestDebugEscapes(t *testing.T) {
 			t.Errorf("%q stands on the page", raw)
 		}
 	}
-	for _, shown := range []string{"&lt;script&gt;alert(1)", `a\nb\tc`, `\xff\xfe\x00`, `\u202egnp.exe`, "שלום:42", "long/…"} {
+	for _, shown := range []string{"&lt;script&gt;alert(1)", `a\nb\tc`, `\xff\xfe\x00`, `\u202egnp.exe`, "שלום:42", "long/lo…"} {
 		if !strings.Contains(body, shown) {
 			t.Errorf("no %q", shown)
 		}
@@ -230,9 +230,9 @@ func TestDebugEscapes(t *testing.T) {
 
 func TestDebugRedacts(t *testing.T) {
 	locks := debugLocks(t, core.Local())
-	hold(t, locks, "patient:4711")
+	taken(t, locks, "patient:4711")
 	wait(t, locks, "patient:4711", 1)
-	hold(t, locks, "patient:4712")
+	taken(t, locks, "patient:4712")
 	if err := locks.ForceRelease(t.Context(), "patient:4712"); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestDebugRedacts(t *testing.T) {
 func TestDebugManyRows(t *testing.T) {
 	locks := debugLocks(t, core.Local())
 	for i := range 600 {
-		hold(t, locks, fmt.Sprintf("order:%d", i))
+		taken(t, locks, fmt.Sprintf("order:%d", i))
 	}
 	h := httplock.DebugHandler(locks)
 	body := page(t, h, "/", browser).Body.String()
