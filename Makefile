@@ -1,12 +1,12 @@
 # make test is the whole check, on a fresh machine too: it installs what is missing first.
 
-.PHONY: test quick lint fuzz bench test-servers
+.PHONY: test quick lint fuzz bench test-servers test-ui e2e-tracing
 
 test:
 	internal/tools/install-redis.sh
 	go vet ./...
 	internal/tools/lint.sh
-	LATCHKIT_REQUIRE_REDIS=1 go test -race ./...
+	LATCHKIT_REQUIRE_REDIS=1 LATCHKIT_REQUIRE_PROMTOOL=$(CI) go test -race ./...
 
 # Without Redis the tests that need it are skipped.
 quick:
@@ -31,3 +31,12 @@ bench:
 	cd bench && go build -o results/bench . && results/bench -only "$(ONLY)" -rounds $(ROUNDS)
 ROUNDS ?= 7
 ONLY ?=
+
+# The page of httplock.DebugHandler in a real Chromium, which it installs. Pictures of it are in httplock/_artifacts.
+test-ui:
+	internal/tools/install-chromium.sh
+	LATCHKIT_UI=1 go test -count=1 -artifacts -outputdir httplock -run InABrowser ./httplock
+
+# What examples/tracing exports, as Jaeger shows it. Building Jaeger takes minutes, the first time.
+e2e-tracing:
+	cd internal/tools/e2e-tracing && go run .

@@ -72,7 +72,15 @@ func wait(t *testing.T, locks *core.Locks, key string, n int) {
 }
 
 // away is a Backend with breakers.
-type away struct{ core.Backend }
+type away struct {
+	core.Backend
+	core.Inspector
+}
+
+func newAway() core.Backend {
+	b := core.Local()
+	return away{b, b.(core.Inspector)}
+}
 
 func (away) Breakers() []core.Breaker {
 	return []core.Breaker{
@@ -159,7 +167,7 @@ func TestDebugJSON(t *testing.T) {
 }
 
 func TestDebugPage(t *testing.T) {
-	locks := debugLocks(t, away{core.Local()})
+	locks := debugLocks(t, newAway())
 	taken(t, locks, "order:42")
 	wait(t, locks, "order:42", 2)
 	w := page(t, httplock.DebugHandler(locks), "/debug/locks", browser)

@@ -114,7 +114,7 @@ func has(t *testing.T, s sdktrace.ReadOnlySpan, want ...attribute.KeyValue) {
 	t.Helper()
 	for _, w := range want {
 		if got, ok := value(s, w.Key); !ok || got != w.Value {
-			t.Errorf("%s: %s = %v (there: %v), want %v", s.Name(), w.Key, got.Emit(), ok, w.Value.Emit())
+			t.Errorf("%s: %s = %v (there: %v), want %v", s.Name(), w.Key, got.String(), ok, w.Value.String())
 		}
 	}
 }
@@ -124,7 +124,7 @@ func hasNot(t *testing.T, s sdktrace.ReadOnlySpan, keys ...attribute.Key) {
 	t.Helper()
 	for _, k := range keys {
 		if got, ok := value(s, k); ok {
-			t.Errorf("%s: %s = %v, want none", s.Name(), k, got.Emit())
+			t.Errorf("%s: %s = %v, want none", s.Name(), k, got.String())
 		}
 	}
 }

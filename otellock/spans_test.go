@@ -231,7 +231,7 @@ func TestSamplersSeeTheStart(t *testing.T) {
 		attrBackend.String("redis"), attrKind.String("exclusive"), attrTTL.Float64(30), attrName.String("unnamed"), attrKey.String("order:42"),
 	} {
 		if got, _ := set.Value(want.Key); got != want.Value {
-			t.Errorf("%s = %v at the start", want.Key, got.Emit())
+			t.Errorf("%s = %v at the start", want.Key, got.String())
 		}
 	}
 	go func() { <-seen }()

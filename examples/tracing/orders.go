@@ -59,10 +59,10 @@ func startOrders(redisAddr string, tp trace.TracerProvider) (*orders, error) {
 	)
 	o := &orders{addr: listener.Addr().String(), charging: make(chan struct{}, 1), tracer: tp.Tracer("orders")}
 	server.RegisterService(&service, o)
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // it ends with the server
 	o.stop = func() {
 		server.GracefulStop()
-		locks.Close(context.Background())
+		_ = locks.Close(context.Background()) // GracefulStop has waited for all holders
 		rdb.Close()
 	}
 	return o, nil

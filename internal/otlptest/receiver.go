@@ -43,7 +43,7 @@ func Start(t testing.TB) *Receiver {
 	r := &Receiver{Addr: listener.Addr().String()}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, r)
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // it ends with the server
 	t.Cleanup(server.Stop)
 	return r
 }

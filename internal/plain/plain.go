@@ -3,6 +3,7 @@
 package plain
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -49,4 +50,26 @@ func Duration(d time.Duration) string {
 
 func two(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
 	return strconv.FormatInt(int64(d/large), 10) + largeName + strconv.FormatInt(int64(d%large/small), 10) + smallName
+}
+
+// Read is the opposite of Text: people type a key as they see it.
+func Read(text string) (string, error) {
+	var quoted strings.Builder
+	quoted.WriteByte('"')
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '"':
+			quoted.WriteByte('\\')
+		case text[i] == '\\' && i+1 < len(text):
+			quoted.WriteByte('\\')
+			i++
+		}
+		quoted.WriteByte(text[i])
+	}
+	quoted.WriteByte('"')
+	s, err := strconv.Unquote(quoted.String())
+	if err != nil {
+		return "", fmt.Errorf("%s: a backslash begins an escape, as in a Go string: write it twice", text)
+	}
+	return s, nil
 }

@@ -30,6 +30,25 @@ func TestText(t *testing.T) {
 	}
 }
 
+func FuzzReadIsTheOppositeOfText(f *testing.F) {
+	for _, s := range []string{"", "order:42", "\\", `"`, `\"`, `a\n"`, "a\n\x00\xff\u202eש"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, err := Read(Text(s, 0)); err != nil || got != s {
+			t.Errorf("%q: got %q, %v by way of %s", s, got, err, Text(s, 0))
+		}
+	})
+}
+
+func TestReadRefuses(t *testing.T) {
+	for _, text := range []string{`\`, `a\q`, "a\nb"} {
+		if got, err := Read(text); err == nil {
+			t.Errorf("%q is read as %q", text, got)
+		}
+	}
+}
+
 func TestDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 ms", 999*time.Millisecond + 999*time.Microsecond: "999 ms", time.Second: "1.0 s",

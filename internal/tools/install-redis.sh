@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server, libfaketime for the few tests that change a
-# server's clock, and a C compiler, without which Go has no race detector. The tests start their own servers, so no
-# Redis is left running as a service.
+# Installs what the tests need and this machine lacks: redis-server, and a C compiler, without which Go has no race
+# detector. On Debian also what a few tests want: libfaketime for those that change a server's clock, and promtool for
+# that of the alert rules. The tests start their own servers, so nothing is left running as a service.
 set -euo pipefail
 
 main() {
-  if have "${LATCHKIT_REDIS_SERVER:-redis-server}" && have_cc && have_faketime; then
+  if have "${LATCHKIT_REDIS_SERVER:-redis-server}" && have_cc && have_wanted; then
     return
   fi
   case "$(uname -s)" in
@@ -20,43 +20,47 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 have_cc() { have "${CC:-cc}" || have gcc || have clang; }
 
+have_wanted() { [ "$(uname -s)" != Linux ] || { have_faketime && have promtool; }; }
+
 have_faketime() {
-  [ "$(uname -s)" != Linux ] || compgen -G '/usr/lib*/faketime/libfaketime.so.1' >/dev/null ||
+  compgen -G '/usr/lib*/faketime/libfaketime.so.1' >/dev/null ||
     compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null ||
     compgen -G '/usr/local/lib/faketime/libfaketime.so.1' >/dev/null
 }
 
 on_debian() {
-  local packages=() needed=
-  have "${LATCHKIT_REDIS_SERVER:-redis-server}" || { packages+=(redis-server) needed=yes; }
-  have_cc || { packages+=(gcc libc6-dev) needed=yes; }
-  have_faketime || packages+=(libfaketime)
+  local needed=() wanted=()
+  have "${LATCHKIT_REDIS_SERVER:-redis-server}" || needed+=(redis-server)
+  have_cc || needed+=(gcc libc6-dev)
+  have_faketime || wanted+=(libfaketime)
+  have promtool || wanted+=(prometheus)
 
-  if ! have apt-get; then
-    [ -z "$needed" ] || by_hand
-    return 0
+  if [ "${#needed[@]}" != 0 ]; then
+    have apt-get || by_hand
+    apt "${needed[@]}"
   fi
-  # libfaketime alone is not worth a question for a password: the tests that want it are skipped.
-  if [ -z "$needed" ] && ! as_root_silently true; then
-    echo "install-redis: tests that change a server's clock are skipped: no libfaketime" >&2
-    return 0
+  # What is merely wanted is worth neither a question for a password nor a failure.
+  if [ "${#wanted[@]}" != 0 ]; then
+    { have apt-get && as_root_silently true && apt "${wanted[@]}"; } || true
+    have_wanted || echo "install-redis: a few tests are skipped for want of: ${wanted[*]}" >&2
   fi
-  echo "install-redis: installing ${packages[*]}" >&2
-  apt "${packages[@]}"
 }
 
-# apt installs packages and keeps Debian from starting a Redis on its port, now and at the next boot.
+# apt installs packages and keeps Debian from starting their services, now and at the next boot.
 apt() {
-  local policy=/usr/sbin/policy-rc.d
+  local policy=/usr/sbin/policy-rc.d service
+  echo "install-redis: installing $*" >&2
   as_root apt-get update -qq
   if [ ! -e "$policy" ]; then
     as_root sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy"
     trap "as_root rm -f $policy" EXIT
   fi
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
-  case " $* " in
-    *" redis-server "*) have systemctl && as_root systemctl disable --now redis-server >/dev/null 2>&1 || true ;;
-  esac
+  for service in redis-server prometheus; do
+    case " $* " in
+      *" $service "*) have systemctl && as_root systemctl disable --now "$service" >/dev/null 2>&1 || true ;;
+    esac
+  done
 }
 
 as_root() {
