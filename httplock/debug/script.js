@@ -28,7 +28,7 @@ async function run() {
       await refresh();
       say("on", getSelection().isCollapsed ? "Live" : "Paused while text is selected");
     } catch (error) {
-      say("off", "No answer since " + answered.toLocaleTimeString() + ".");
+      say("off", "No answer since " + answered.toISOString().slice(11, 19) + " UTC.");
     }
     await new Promise((done) => setTimeout(done, 1000));
   }
