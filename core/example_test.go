@@ -117,6 +117,43 @@ func ExampleLocks_ForceRelease() {
 	// true
 }
 
+func ExampleLocks_Leases() {
+	locks, ctx := newLocal(), context.Background()
+	lease, _ := locks.Acquire(ctx, "order:42", core.WithLabel("checkout-7"))
+	defer lease.Release(ctx)
+	for _, held := range locks.Leases() {
+		fmt.Println(held.Key, held.Kind, held.Label, held.Age() < time.Minute, held.Remaining > 0)
+	}
+	// Output: order:42 exclusive checkout-7 true true
+}
+
+func ExampleLocks_Waiting() {
+	locks, ctx := newLocal(), context.Background()
+	lease, _ := locks.Acquire(ctx, "order:42")
+	served := make(chan error)
+	go func() {
+		next, _ := locks.Acquire(ctx, "order:42", core.WithWait(time.Minute))
+		served <- next.Release(ctx)
+	}()
+	for len(locks.Waiting()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(locks.Waiting()[0].Key, locks.Waiting()[0].Count)
+	lease.Release(ctx)
+	<-served
+	// Output: order:42 1
+}
+
+func ExampleLocks_Losses() {
+	locks, ctx := newLocal(), context.Background()
+	locks.Acquire(ctx, "order:42")
+	locks.ForceRelease(ctx, "order:42")
+	for _, lost := range locks.Losses() {
+		fmt.Println(lost.Key, lost.Reason, lost.Age() < time.Minute)
+	}
+	// Output: order:42 forced true
+}
+
 func ExampleLease_Fence() {
 	locks, ctx := newLocal(), context.Background()
 	var newest int64 // what a table remembers beside the row

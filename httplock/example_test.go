@@ -297,3 +297,34 @@ func ExampleRefusal_Advise() {
 	fmt.Println(header.Get("Retry-After"))
 	// Output: 1
 }
+
+func ExampleDebugHandler() {
+	admin := func(h http.Handler) http.Handler { return h } // stands for your authentication
+	locks, _ := core.New(core.Local())
+	lease, _ := locks.Acquire(context.Background(), "order:42")
+	defer lease.Release(context.Background())
+	mux := http.NewServeMux()
+	mux.Handle("GET /debug/locks", admin(httplock.DebugHandler(locks)))
+
+	r := httptest.NewRequest(http.MethodGet, "/debug/locks", nil) // a browser
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Header().Get("Content-Type"), strings.Contains(w.Body.String(), "order:42"))
+	// Output: 200 text/html; charset=utf-8 true
+}
+
+func ExampleWithDebugKeys() {
+	locks, _ := core.New(core.Local())
+	lease, _ := locks.Acquire(context.Background(), "patient:4711")
+	defer lease.Release(context.Background())
+	handler := httplock.DebugHandler(locks, httplock.WithDebugKeys(func(key string) string {
+		class, _, _ := strings.Cut(key, ":")
+		return class
+	}))
+	r := httptest.NewRequest(http.MethodGet, "/debug/locks", nil)
+	r.Header.Set("Accept", "application/json")
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	fmt.Println(strings.Contains(w.Body.String(), `"key":"patient"`), strings.Contains(w.Body.String(), "4711"))
+	// Output: true false
+}
