@@ -22,8 +22,7 @@ func hot(s *stage) {
 	addr, counting := s.redis()
 	s.contest(waiting, func(name string) locker {
 		return peers[name].open(place{addr: addr, goroutines: 64, waits: true})
-	}, load{goroutines: 64, length: 700 * time.Millisecond, timed: true, servers: servers(counting),
-		key: func(int, int) string { return hotKey }})
+	}, load{goroutines: 64, length: 700 * time.Millisecond, timed: true, servers: servers(counting)})
 	best := s.report.best(waiting[1:])
 	ours := &s.report
 	s.atLeast("best peer ("+best+") / latchkit", ours.ratio(best, oursName, turn.perPair), "×", 100)
@@ -46,7 +45,7 @@ func crowd(s *stage) {
 		for i := range waiting {
 			name := waiting[(i+round)%len(waiting)]
 			before := ask(counting)
-			together := s.gather(name, addr, crowdProcesses, crowdGoroutines, crowdLength)
+			together := s.gather(name, addr, fmt.Sprintf("%s:%s:%d", hotKey, name, round), crowdProcesses, crowdGoroutines, crowdLength)
 			told := ask(counting).since(before)
 			t := turn{Peer: name, Elapsed: crowdLength}
 			for _, one := range together {
@@ -90,10 +89,10 @@ func (r *report) best(names []string) string {
 
 // gather runs processes of a contender at the same time, and returns what each did. One that does not come back in time
 // is ended, and did nothing that could be counted.
-func (s *stage) gather(name, addr string, processes, goroutines int, length time.Duration) []turn {
+func (s *stage) gather(name, addr, key string, processes, goroutines int, length time.Duration) []turn {
 	members := make([]*member, processes)
 	for i := range members {
-		members[i] = s.member("crowd", name, addr, strconv.Itoa(goroutines), length.String())
+		members[i] = s.member("crowd", name, addr, key, strconv.Itoa(goroutines), length.String())
 	}
 	for _, m := range members {
 		m.awaitReady()
@@ -156,16 +155,16 @@ func (m *member) finish(limit time.Time, to any) bool {
 
 // playCrowd is what a member of a crowd does: ready, on the word, and out with the result.
 func playCrowd(args []string) any {
-	name, addr := args[0], args[1]
-	goroutines, err := strconv.Atoi(args[2])
+	name, addr, key := args[0], args[1], args[2]
+	goroutines, err := strconv.Atoi(args[3])
 	check(err)
-	length, err := time.ParseDuration(args[3])
+	length, err := time.ParseDuration(args[4])
 	check(err)
 	at := peers[name].open(place{addr: addr, goroutines: goroutines, waits: true})
 	warm := load{goroutines: 1, length: 50 * time.Millisecond, timed: true, key: func(int, int) string { return "bench:warm:" + strconv.Itoa(os.Getpid()) }}
 	warm.work(name, at)
 	awaitWord()
-	l := load{goroutines: goroutines, length: length, timed: true, key: func(int, int) string { return hotKey }}
+	l := load{goroutines: goroutines, length: length, timed: true, key: func(int, int) string { return key }}
 	return l.work(name, at)
 }
 

@@ -27,8 +27,11 @@ func growth(s *stage) {
 				key: func(g, _ int) string { return keys[g%n] }})
 		}
 	}
-	for shards := 1; shards <= 3; shards++ {
-		s.shards(shards, keys)
+	clusters := s.clusters(3)
+	for range min(s.rounds, 5) {
+		for i, c := range clusters {
+			s.run(shardName(i+1), c.at, load{goroutines: shardLoad, servers: c.counting, key: func(g, _ int) string { return keys[g] }})
+		}
 	}
 	s.predict()
 }
@@ -40,27 +43,26 @@ func (s *stage) run(name string, at locker, l load) {
 
 const shardLoad = 256
 
-// shards measures a Cluster of n masters.
-func (s *stage) shards(n int, keys []string) {
-	cluster := redistest.StartCluster(s, n, 0)
-	var counting []*redis.Client
-	for _, node := range cluster.Nodes() {
-		counting = append(counting, node.NewClient(func(o *redis.Options) { o.PoolSize = 1 }))
+// clusterAt is latchkit at work on a Cluster.
+type clusterAt struct {
+	at       *ours
+	counting []*redis.Client
+}
+
+// clusters starts Clusters of 1 to n masters.
+func (s *stage) clusters(n int) (all []clusterAt) {
+	for masters := 1; masters <= n; masters++ {
+		cluster := redistest.StartCluster(s, masters, 0)
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+		locks, err := core.New(core.Redis(rdb), core.WithTTL(ttl))
+		check(err)
+		c := clusterAt{at: &ours{locks: locks, clients: []redis.UniversalClient{rdb}}}
+		for _, node := range cluster.Nodes() {
+			c.counting = append(c.counting, node.NewClient(func(o *redis.Options) { o.PoolSize = 1 }))
+		}
+		all = append(all, c)
 	}
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-	locks, err := core.New(core.Redis(rdb), core.WithTTL(ttl))
-	check(err)
-	at := &ours{locks: locks, clients: []redis.UniversalClient{rdb}}
-	l := load{goroutines: shardLoad, servers: counting, key: func(g, _ int) string { return keys[g] }}
-	l.length = 100 * time.Millisecond
-	l.work("", at)
-	for range min(s.rounds, 5) {
-		s.run(shardName(n), at, l)
-	}
-	at.close()
-	for _, node := range cluster.Nodes() {
-		node.Stop()
-	}
+	return all
 }
 
 func shardName(n int) string { return fmt.Sprintf("shards=%d", n) }

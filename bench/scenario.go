@@ -42,6 +42,9 @@ type verdict struct {
 }
 
 func (v verdict) met() bool {
+	if v.Got == unmeasured {
+		return false
+	}
 	if v.AtMost {
 		return v.Got <= v.Limit
 	}
@@ -83,11 +86,19 @@ func (s *stage) contest(names []string, open func(name string) locker, l load) {
 		defer at[name].close()
 		warm := l
 		warm.length = 100 * time.Millisecond
+		if l.key == nil {
+			warm.key = func(int, int) string { return hotKey + ":warm:" + name }
+		}
 		warm.work(name, at[name])
 	}
 	for round := range s.rounds {
 		for i := range names {
-			name := names[(i+round)%len(names)]
+			name, l := names[(i+round)%len(names)], l
+			if l.key == nil {
+				// What a contender has left behind must keep out nobody, itself included.
+				hot := fmt.Sprintf("%s:%s:%d", hotKey, name, round)
+				l.key = func(int, int) string { return hot }
+			}
 			s.report.Turns = append(s.report.Turns, s.profiled(name, round, func() turn { return l.work(name, at[name]) }))
 		}
 	}
@@ -121,7 +132,7 @@ func (r *report) ratio(a, b string, get func(turn) float64) float64 {
 	as, bs := r.of(a), r.of(b)
 	var all []float64
 	for i := range min(len(as), len(bs)) {
-		if over := get(bs[i]); over > 0 {
+		if over := get(bs[i]); over > 0 && as[i].Pairs > 0 {
 			all = append(all, get(as[i])/over)
 		}
 	}
@@ -132,14 +143,19 @@ func (r *report) ratio(a, b string, get func(turn) float64) float64 {
 func (r *report) typical(name string, get func(turn) float64) float64 {
 	var all []float64
 	for _, t := range r.of(name) {
-		all = append(all, get(t))
+		if t.Pairs > 0 {
+			all = append(all, get(t))
+		}
 	}
 	return median(all)
 }
 
+// unmeasured stands where no turn has got anything done.
+const unmeasured = -1
+
 func median(all []float64) float64 {
 	if len(all) == 0 {
-		return 0
+		return unmeasured
 	}
 	all = slices.Sorted(slices.Values(all))
 	if n := len(all); n%2 == 0 {

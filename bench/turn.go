@@ -40,8 +40,8 @@ func (t turn) perPair() float64 {
 type load struct {
 	goroutines int
 	length     time.Duration
-	key        func(goroutine, i int) string
-	timed      bool // waits are recorded
+	key        func(goroutine, i int) string // nil: one hot key
+	timed      bool                          // waits are recorded
 	ctx        context.Context
 	servers    []*redis.Client // whose counters are read
 }
@@ -92,7 +92,7 @@ func (l load) work(name string, at locker) turn {
 				if l.timed {
 					own.add(time.Since(asked))
 				}
-				if err := at.unlock(ctx, key, held); err != nil {
+				if err := at.unlock(context.WithoutCancel(ctx), key, held); err != nil {
 					errs.Add(1)
 					continue
 				}
