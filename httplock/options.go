@@ -58,7 +58,7 @@ func WithSuccess(fn func(r *http.Request, status int) bool) Option {
 
 // WithRetryAfter sets what clients are told to wait when the key is busy or the backend away: 1 s unless set, rounded
 // up to seconds, and for a busy key never beyond what is left of the holder's lease. 0 means the default. What is left
-// of a cooldown is always told exactly.
+// of a cooldown, or of a quarantine of RedLock, is always told exactly.
 func WithRetryAfter(d time.Duration) Option {
 	web.RequireDuration("WithRetryAfter", d)
 	return func(c *config) { c.RetryAfter = d }

@@ -156,6 +156,7 @@ func advice(t *testing.T, a Adapter) {
 		{"what is left of a cooldown", refusing(&core.NotAcquiredError{Completed: true, RetryAfter: 4100 * time.Millisecond}),
 			time.Second, 4100 * time.Millisecond},
 		{"backend down", refusing(core.ErrUnavailable), 3 * time.Second, 3 * time.Second},
+		{"what is left of a quarantine", refusing(&core.QuarantineError{RetryAfter: 41 * time.Second}), time.Second, 41 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			call := a.Serve(t, Service{Options: Options{Locker: c.locker, RetryAfter: c.set}, Handle: succeed})
@@ -282,7 +283,8 @@ func leaseLost(t *testing.T, a Adapter) {
 	causes := make(chan error, 1)
 	var answers atomic.Bool
 	call := a.Serve(t, Service{
-		Options: Options{Locker: locks, Cooldown: time.Minute, Acquire: []core.Option{core.WithTTL(time.Second)}},
+		Options: Options{Locker: locks, Cooldown: time.Minute, RetryAfter: 7 * time.Second,
+			Acquire: []core.Option{core.WithTTL(time.Second)}},
 		Handle: func(ctx context.Context, _ string) error {
 			if err := a.lose(t.Context(), locks, "order:42"); err != nil {
 				t.Errorf("losing the lease: %v", err)
@@ -309,6 +311,9 @@ func leaseLost(t *testing.T, a Adapter) {
 		}
 		if !answered && answer.Row != admit.Unavailable && answer.Row != admit.LeaseLost && !answer.Failed {
 			t.Errorf("a returned cancellation: %+v, want to come again", answer)
+		}
+		if (answer.Row == admit.Unavailable || answer.Row == admit.LeaseLost) && answer.RetryAfter != 7*time.Second {
+			t.Errorf("when to come again: %+v, want 7 s", answer)
 		}
 		wantFree(t, locks, "order:42")
 	}

@@ -43,6 +43,7 @@ func TestClassify(t *testing.T) {
 		{"deadline, bare", late, context.DeadlineExceeded, Deadline},
 		{"a timeout of the backend's", live, fmt.Errorf("%w: %w", core.ErrUnavailable, context.DeadlineExceeded), Unavailable},
 		{"unavailable", live, core.ErrUnavailable, Unavailable},
+		{"quarantine", live, fmt.Errorf("x: %w", &core.QuarantineError{RetryAfter: time.Minute}), Unavailable},
 		{"closed", live, core.ErrClosed, Unavailable},
 		{"too many", live, core.ErrTooManyWaiters, Unavailable},
 		{"re-entry of a lost lease", live, core.ErrLost, Unavailable},
@@ -126,15 +127,12 @@ func TestLeave(t *testing.T) {
 func TestLost(t *testing.T) {
 	locks := locktest.New(t)
 	ctx := context.Background()
-	enter := func() *core.Lease {
-		lease, v := (&Guard{Locker: locks}).Enter(ctx, "k")
-		if v != nil {
-			t.Fatal(v)
-		}
-		return lease
+	g := &Guard{Locker: locks, RetryAfter: 3 * time.Second}
+	lease, v := g.Enter(ctx, "k")
+	if v != nil {
+		t.Fatal(v)
 	}
-	lease := enter()
-	if v := Lost(ctx, lease, context.Canceled); v != nil {
+	if v := g.Lost(ctx, lease, context.Canceled); v != nil {
 		t.Errorf("a lease that lives: %+v", v)
 	}
 	if err := locks.ForceRelease(ctx, "k"); err != nil {
@@ -144,21 +142,21 @@ func TestLost(t *testing.T) {
 	for err, want := range map[error]bool{
 		context.Canceled: true, context.Cause(lease.Context()): true, errors.New("other"): false, nil: false,
 	} {
-		v := Lost(ctx, lease, err)
+		v := g.Lost(ctx, lease, err)
 		if (v != nil) != want {
 			t.Errorf("%v: %+v", err, v)
 		}
-		if v != nil && (v.Row != LeaseLost || !errors.Is(v, core.ErrLost)) {
+		if v != nil && (v.Row != LeaseLost || !errors.Is(v, core.ErrLost) || v.RetryAfter != g.RetryAfter) {
 			t.Errorf("%v: %+v", err, v)
 		}
 	}
-	if v := Lost(endedBy(nil), lease, context.Canceled); v != nil {
+	if v := g.Lost(endedBy(nil), lease, context.Canceled); v != nil {
 		t.Errorf("a caller that has gone: %+v", v)
 	}
-	if v := (&Guard{RetryAfter: 3 * time.Second}).Lost(ctx, lease, context.Canceled); v == nil || v.RetryAfter != 3*time.Second {
-		t.Errorf("advice: %+v", v)
+	if v := new(Guard).Lost(ctx, lease, context.Canceled); v == nil || v.RetryAfter != DefaultRetryAfter {
+		t.Errorf("advice unless set: %+v", v)
 	}
-	if v := Lost(ctx, nil, context.Canceled); v != nil {
+	if v := g.Lost(ctx, nil, context.Canceled); v != nil {
 		t.Errorf("no lease: %+v", v)
 	}
 }

@@ -56,17 +56,6 @@ func (g *Guard) RefuseKey(ctx context.Context, err error) *Verdict {
 	return v
 }
 
-// Lost is the Verdict on a handler that returned err because its lease ended under it, with the advice when to come
-// again; nil for any other error. See the function Lost.
-func (g *Guard) Lost(ctx context.Context, lease *core.Lease, err error) *Verdict {
-	v := Lost(ctx, lease, err)
-	if v != nil {
-		v.RetryAfter = 0
-		g.advise(v)
-	}
-	return v
-}
-
 // Leave ends what Enter began. After a success the key stays taken for the Cooldown; otherwise, and whenever the lease
 // was lost, it is freed at once. It works when ctx is dead already. What can go wrong here concerns the key only, which
 // goes with its TTL at the latest; the handler has run, and its answer stands.
@@ -95,7 +84,7 @@ func (g *Guard) acquire(ctx context.Context, key string) (*core.Lease, error) {
 }
 
 // advise says when to come again. A holder's TTL only bounds the advice, for a lease of 30 s says nothing about a
-// handler of 200 ms; what is left of a cooldown is exact.
+// handler of 200 ms; what is left of a cooldown, or of a quarantine, is exact.
 func (g *Guard) advise(v *Verdict) {
 	usual := g.RetryAfter
 	if usual <= 0 {

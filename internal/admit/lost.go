@@ -30,9 +30,9 @@ func Interrupted(lease *core.Lease) error {
 }
 
 // Lost is the Verdict on a handler that returned err because its lease ended under it: the answer is then "come
-// again", not the handler's bare cancellation. It is nil for any other error, and when the caller's own ctx has ended,
-// for then nobody waits for the answer.
-func Lost(ctx context.Context, lease *core.Lease, err error) *Verdict {
+// again", with the advice when, and not the handler's bare cancellation. It is nil for any other error, and when the
+// caller's own ctx has ended, for then nobody waits for the answer.
+func (g *Guard) Lost(ctx context.Context, lease *core.Lease, err error) *Verdict {
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
@@ -43,5 +43,7 @@ func Lost(ctx context.Context, lease *core.Lease, err error) *Verdict {
 	if !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return &Verdict{Row: LeaseLost, RetryAfter: DefaultRetryAfter, Err: err}
+	v := &Verdict{Row: LeaseLost, Err: err}
+	g.advise(v)
+	return v
 }

@@ -79,6 +79,7 @@ func Classify(ctx context.Context, err error) *Verdict {
 		return v
 	}
 	var held *core.NotAcquiredError
+	var quarantine *core.QuarantineError
 	var key *KeyError
 	switch {
 	case errors.As(err, &key):
@@ -89,6 +90,8 @@ func Classify(ctx context.Context, err error) *Verdict {
 			row = Completed
 		}
 		return &Verdict{Row: row, RetryAfter: held.RetryAfter, Err: err}
+	case errors.As(err, &quarantine):
+		return &Verdict{Row: Unavailable, RetryAfter: quarantine.RetryAfter, Err: err}
 	case isAny(err, core.ErrConflict, core.ErrInvalidOption, core.ErrDenied, core.ErrNoLocker):
 		return &Verdict{Row: Misuse, Err: err}
 	case isAny(err, core.ErrNotAcquired):
