@@ -45,4 +45,19 @@
 //
 // A stream that ends before its first message has no key and is refused. The lock is held from that message to the
 // handler's return, whatever the messages after it name.
+//
+// # Calls from service to service
+//
+// A service that holds order 42 and calls another one, which locks order 42 as well, would wait for itself. With the same
+// secret on both ends ([WithOwnerSecret], on the server's interceptors and on [UnaryClientInterceptor] and
+// [StreamClientInterceptor] of the caller) the called service takes part in the hold: it runs at once, under the same
+// fence, and the key is free again when both are done, in whatever order. Redis keeps the count. This holds along a chain
+// of such calls, for what handlers lock by hand, and in methods that are not locked themselves.
+//
+// The owner travels in the metadata "latchkit-owner", as a token that is signed and good for 5 minutes or until the hold
+// ends. The servers' clocks must agree much better than that. A token that is forged, expired or for another key changes
+// nothing (the call is then one like any other, and meets a busy key) and is counted: see core.OwnerTokens. When the
+// caller's hold has ended by the time the callee locks, the answer is UNAVAILABLE: the work is not protected any more.
+// A lease that was carried is not handed on within its process, which costs its next waiter a trip. Permits of a limited
+// lock, leases held without the store, and those of RedLock and Timestamp, which keep no count, are not carried.
 package grpclock

@@ -36,7 +36,7 @@ func (payments) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, stream
 }
 
 // serveExample serves on a loopback port until close is called.
-func serveExample(server *grpc.Server) (client testpb.TestServiceClient, close func()) {
+func serveExample(server *grpc.Server, dial ...grpc.DialOption) (client testpb.TestServiceClient, close func()) {
 	testpb.RegisterTestServiceServer(server, payments{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,7 +44,8 @@ func serveExample(server *grpc.Server) (client testpb.TestServiceClient, close f
 	}
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	dial = append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(listener.Addr().String(), dial...)
 	if err != nil {
 		panic(err)
 	}
@@ -236,4 +237,144 @@ func ExampleWithSuccess() {
 	// Output:
 	// FailedPrecondition false
 	// AlreadyExists true
+}
+
+// newLocks stands for locks with a store, such as core.New(core.Redis(rdb)).
+func newLocks(store core.Backend) *core.Locks {
+	locks, err := core.New(store)
+	if err != nil {
+		panic(err)
+	}
+	return locks
+}
+
+// Without it, the locker of core.SetDefault is used.
+func ExampleWithLocker() {
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(printKey))
+
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	// Output: lock value:42
+}
+
+// Later calls wait for their turn instead of being refused.
+func ExampleWithAcquire() {
+	locks := newLocks(core.Local())
+	defer locks.Close(context.Background())
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(locks),
+		grpclock.WithAcquire(core.WithWait(5*time.Second)))
+
+	elsewhere, _ := locks.Acquire(context.Background(), "value:42")
+	time.AfterFunc(10*time.Millisecond, func() { elsewhere.Release(context.Background()) })
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	fmt.Println("paid")
+	// Output: paid
+}
+
+// A second submission of what has just succeeded is turned away.
+func ExampleWithCooldown() {
+	locks := newLocks(core.Local())
+	defer locks.Close(context.Background())
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(locks),
+		grpclock.WithCooldown(time.Minute))
+
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	// Output: rpc error: code = AlreadyExists desc = a request for this resource was completed just now
+}
+
+func ExampleWithRetryAfter() {
+	locks := newLocks(core.Local())
+	defer locks.Close(context.Background())
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("payload.body"), grpclock.WithLocker(locks),
+		grpclock.WithRetryAfter(5*time.Second))
+	client, stop := serveExample(grpc.NewServer(grpc.UnaryInterceptor(intercept)))
+	defer stop()
+
+	locks.Acquire(context.Background(), "payload.body:42") // somebody else works on it
+	var trailer metadata.MD
+	_, err := client.UnaryCall(context.Background(), &testpb.SimpleRequest{Payload: &testpb.Payload{Body: []byte("42")}},
+		grpc.Trailer(&trailer))
+	fmt.Println(status.Code(err), trailer["grpc-retry-pushback-ms"])
+	// Output: Aborted [5000]
+}
+
+// Payments are refused while the fallback can lock in this process only.
+func ExampleWithAllowDegraded() {
+	intercept := grpclock.UnaryServerInterceptor(grpclock.Field("value"), grpclock.WithLocker(printKey),
+		grpclock.WithAllowDegraded(false))
+
+	intercepted(intercept, "/shop.Orders/Pay", wrapperspb.String("42"))
+	// Output: lock value:42
+}
+
+// A service that holds order 42 calls another, which locks order 42 as well.
+func ExampleUnaryClientInterceptor() {
+	ctx := context.Background()
+	store := core.Local() // core.Redis(rdb), for services on several machines
+	caller, called := newLocks(store), newLocks(store)
+	defer caller.Close(ctx)
+	defer called.Close(ctx)
+
+	secret := []byte("the same 16 bytes or more on both ends")
+	key := grpclock.Named("order", grpclock.Field("payload.body"))
+	client, stop := serveExample(
+		grpc.NewServer(grpc.UnaryInterceptor(
+			grpclock.UnaryServerInterceptor(key, grpclock.WithLocker(called), grpclock.WithOwnerSecret(secret)))),
+		grpc.WithUnaryInterceptor(
+			grpclock.UnaryClientInterceptor(grpclock.WithOwnerSecret(secret))))
+	defer stop()
+
+	order42 := &testpb.SimpleRequest{Payload: &testpb.Payload{Body: []byte("42")}}
+	err := core.Do(ctx, caller, "order:42", func(ctx context.Context) error {
+		reply, err := client.UnaryCall(ctx, order42)
+		fmt.Println(reply.GetHostname())
+
+		_, busy := client.UnaryCall(context.Background(), order42) // not under the lock
+		fmt.Println(status.Code(busy))
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// done under order:42
+	// Aborted
+	// <nil>
+}
+
+func ExampleStreamClientInterceptor() {
+	ctx := context.Background()
+	store := core.Local() // core.Redis(rdb), for services on several machines
+	caller, called := newLocks(store), newLocks(store)
+	defer caller.Close(ctx)
+	defer called.Close(ctx)
+
+	secret := grpclock.WithOwnerSecret([]byte("the same 16 bytes or more on both ends"))
+	client, stop := serveExample(
+		grpc.NewServer(grpc.StreamInterceptor(
+			grpclock.StreamServerInterceptor(grpclock.Metadata("upload-id"), grpclock.WithLocker(called), secret))),
+		grpc.WithStreamInterceptor(grpclock.StreamClientInterceptor(secret)))
+	defer stop()
+
+	err := core.Do(ctx, caller, "upload-id:7", func(ctx context.Context) error {
+		ctx = metadata.AppendToOutgoingContext(ctx, "upload-id", "7")
+		stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{})
+		if err != nil {
+			return err
+		}
+		reply, err := stream.Recv()
+		fmt.Println(string(reply.GetPayload().GetBody()))
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// done under upload-id:7
+	// <nil>
+}
+
+// See also UnaryClientInterceptor: both ends are given the secret.
+func ExampleWithOwnerSecret() {
+	secret := grpclock.WithOwnerSecret([]byte("the same 16 bytes or more on both ends"))
+
+	_ = grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(grpclock.Field("order.id"), secret)))
+	_ = grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(secret))
+	// Output:
 }

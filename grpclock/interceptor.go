@@ -20,10 +20,10 @@ import (
 func UnaryServerInterceptor(key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	d := newDoor("UnaryServerInterceptor", key, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+		ctx = d.owners.receive(ctx)
 		if !d.guards(info.FullMethod) {
 			return handler(ctx, req)
 		}
-		ctx = d.owners.receive(ctx)
 		lease, verdict := d.enter(ctx, info.FullMethod, req)
 		if verdict != nil {
 			return nil, refuse(ctx, verdict, unaryTrailer(ctx))
@@ -32,7 +32,7 @@ func UnaryServerInterceptor(key KeyFunc, opts ...Option) grpc.UnaryServerInterce
 		defer func() { d.guard.Leave(ctx, lease, success) }()
 		resp, err = handler(admit.Context(ctx, lease), req)
 		success = d.succeeded(ctx, resp, err)
-		if lost := lostUnder(ctx, lease, err); lost != nil {
+		if lost := d.lost(ctx, lease, err); lost != nil {
 			return nil, refuse(ctx, lost, unaryTrailer(ctx))
 		}
 		return resp, err
@@ -46,7 +46,7 @@ func StreamServerInterceptor(key KeyFunc, opts ...Option) grpc.StreamServerInter
 	d := newDoor("StreamServerInterceptor", key, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if !d.guards(info.FullMethod) {
-			return handler(srv, ss)
+			return handler(srv, d.owners.receiveStream(ss))
 		}
 		s := newLockedStream(d, ss, info.FullMethod)
 		defer s.leave()
@@ -116,8 +116,8 @@ func (d *door) succeeded(ctx context.Context, resp any, err error) bool {
 	return d.guard.Cooldown > 0 && d.success(ctx, resp, err)
 }
 
-// lostUnder is the verdict on a handler that returned err because its lease had ended; nil for any other.
-func lostUnder(ctx context.Context, lease *core.Lease, err error) *admit.Verdict {
+// lost is the verdict on a handler that returned err because its lease had ended; nil for any other.
+func (d *door) lost(ctx context.Context, lease *core.Lease, err error) *admit.Verdict {
 	if err == nil || lease == nil {
 		return nil
 	}
@@ -125,7 +125,7 @@ func lostUnder(ctx context.Context, lease *core.Lease, err error) *admit.Verdict
 		// The handler returns what another server told it, or has turned its context's error into a status.
 		err = fmt.Errorf("%w: %w", context.Canceled, err)
 	}
-	return admit.Lost(ctx, lease, err)
+	return d.guard.Lost(ctx, lease, err)
 }
 
 // unaryTrailer sets a trailer as far as there is a transport that carries it.

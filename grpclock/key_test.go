@@ -111,6 +111,7 @@ func TestMistakesPanic(t *testing.T) {
 		"endless cooldown":  func() { grpclock.WithCooldown(25 * time.Hour) },
 		"negative advice":   func() { grpclock.WithRetryAfter(-time.Second) },
 		"nil success":       func() { grpclock.WithSuccess(nil) },
+		"short secret":      func() { grpclock.WithOwnerSecret(make([]byte, 15)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -1,6 +1,7 @@
 package grpclock
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -38,7 +39,8 @@ func WithCooldown(d time.Duration) Option {
 }
 
 // WithRetryAfter sets what a refused caller is told to wait, in RetryInfo and pushback: 1 s unless set. It is never
-// told more than the holder's lease still runs.
+// told more than the holder's lease still runs. What is left of a cooldown, or of a quarantine of RedLock, is always
+// told exactly.
 func WithRetryAfter(d time.Duration) Option {
 	if d < 0 {
 		panic(fmt.Sprintf("grpclock: WithRetryAfter(%v): allowed is 0 or more", d))
@@ -80,6 +82,18 @@ func WithSuccess(success func(ctx context.Context, resp any, err error) bool) Op
 		panic("grpclock: WithSuccess(nil)")
 	}
 	return func(d *door) { d.success = success }
+}
+
+// WithOwnerSecret lets a server take part in the locks of services that call it, when given to its interceptors and to
+// the client interceptors of the callers: see "Calls from service to service". The secret has 16 bytes or more, and is
+// the same on both ends. Whoever has it can act for any holder whose tokens it sees, so it is shared between services
+// that trust each other, and connections between them are encrypted.
+func WithOwnerSecret(secret []byte) Option {
+	if len(secret) < 16 {
+		panic(fmt.Sprintf("grpclock: WithOwnerSecret: %d bytes; allowed is 16 or more", len(secret)))
+	}
+	secret = bytes.Clone(secret)
+	return func(d *door) { d.owners.secret = secret }
 }
 
 // checkMethod panics when method can be no gRPC method's full name: a lock that never engages must not go unnoticed.

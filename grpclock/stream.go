@@ -142,7 +142,7 @@ func (s *lockedStream) answer(err error) error {
 	}
 	outer := s.ServerStream.Context() // parent has ended when the lease was lost
 	s.success = s.door.succeeded(outer, nil, err)
-	if lost := lostUnder(outer, lease, err); lost != nil {
+	if lost := s.door.lost(outer, lease, err); lost != nil {
 		return refuse(outer, lost, s.SetTrailer)
 	}
 	return err

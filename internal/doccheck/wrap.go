@@ -15,7 +15,7 @@ var imports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "httptest": "net/http/httptest",
 	"log": "log", "slog": "log/slog", "sql": "database/sql", "strings": "strings", "testing": "testing", "time": "time", "os": "os",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "redis": "github.com/redis/go-redis/v9",
-	"grpc": "google.golang.org/grpc", "gobreaker": "github.com/sony/gobreaker/v2",
+	"grpc": "google.golang.org/grpc", "credentials": "google.golang.org/grpc/credentials", "gobreaker": "github.com/sony/gobreaker/v2",
 	"core": module + "/core", "locktest": module + "/core/locktest", "ginlock": module + "/ginlock",
 	"echolock": module + "/echolock", "httplock": module + "/httplock", "grpclock": module + "/grpclock",
 	"otellock": module + "/otellock", "fallback": module + "/fallback",
@@ -45,7 +45,7 @@ var frameworks = []struct{ name, code string }{
 	{"ginlock", "var r *gin.Engine\nvar pay, create, checkout gin.HandlerFunc\n"},
 	{"gin", "var r *gin.Engine\nvar pay gin.HandlerFunc\n"},
 	{"echolock", "var e *echo.Echo\nvar pay echo.HandlerFunc\n"},
-	{"grpclock", ""},
+	{"grpclock", "var lock grpclock.KeyFunc\nvar tls credentials.TransportCredentials\n"},
 	{"httplock", "var mux *http.ServeMux\nvar pay http.Handler\nvar admin func(http.Handler) http.Handler\n"},
 }
 
