@@ -23,7 +23,7 @@
 // A request that is turned away is aborted. The client's own mistakes and a busy key (4xx) are answered here, as
 // application/problem+json of the types that package httplock lists. Errors of the server (5xx) get their status and
 // Retry-After, and go to c.Error as a *httplock.Refusal, so that an error middleware has them; what it writes is the only
-// body. WithErrorHandler takes all of it over.
+// body, and without such a middleware there is none. WithErrorHandler takes all of it over.
 //
 // A handler that gives the cancellation of a lost lease to c.Error and writes nothing is answered 503 in the same way.
 package ginlock

@@ -212,14 +212,20 @@ func start(t *testing.T, proto string, handler http.Handler) *service {
 		}
 		handler.ServeHTTP(w, r)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	logged := &safeBuffer{}
+	server.Config.ErrorLog = log.New(logged, "", 0)
 	if proto == "HTTP/2.0" {
 		server.EnableHTTP2 = true
 		server.StartTLS()
 	} else {
 		server.Start()
 	}
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.Close()
+		if text := logged.String(); strings.Contains(text, "WriteHeader") {
+			t.Errorf("the server logged: %s", text)
+		}
+	})
 	client := server.Client()
 	client.Timeout = 2 * patience
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -451,6 +451,9 @@ func problems(t *testing.T, h HTTP, proto string) {
 				t.Errorf("the body leaks: %s", got.body)
 			}
 			if c.status >= 500 && h.ServerErrorsElsewhere {
+				if got.body != "" {
+					t.Errorf("nobody was to write the body: %s", got.body)
+				}
 				return
 			}
 			p := got.problem()

@@ -76,6 +76,7 @@ func websocketUpgrade(t *testing.T, h HTTP, proto string) {
 		if err != nil {
 			t.Fatalf("Dial: %v (%+v)", err, res)
 		}
+		_ = res.Body.Close()
 		if got := service.do(t.Context(), http.MethodGet, "/o/42", nil, nil); got.status != http.StatusConflict {
 			t.Errorf("while connected: %+v, want 409", got)
 		}
