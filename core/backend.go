@@ -71,8 +71,9 @@ type Gatherer interface {
 	Together(keys []string) bool
 }
 
-// Prober is a Backend that can say whether the store serves again, by a small write that touches no lock. fallback asks
-// it, in the background, while its breaker is half open.
+// Prober is a Backend that can say whether the store serves again, by a small write that touches no lock and fails as
+// long as locks cannot be taken. fallback asks it, in the background, while its breaker is half open; of others it takes
+// a lock that nobody else wants.
 type Prober interface {
 	Probe(ctx context.Context, route string) error
 }

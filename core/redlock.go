@@ -260,13 +260,6 @@ func (b *redLock) Observe(t Tracer) {
 	}
 }
 
-// Probe implements Prober: a majority of nodes answers.
-func (b *redLock) Probe(ctx context.Context, _ string) error {
-	op := &Op{Action: Leave, Hold: Hold{Key: reserved + "probe", TTL: b.maxTTL}}
-	b.Do(ctx, []*Op{op})
-	return op.Err
-}
-
 // Close implements Closer: what the nodes are owed is tried once more, and then left to its TTL. It takes the node
 // timeout at most, unless the Backend is still in use.
 func (b *redLock) Close() error {

@@ -20,11 +20,14 @@ func nobody(tb testing.TB) *redis.Client {
 	return rdb
 }
 
+// opensAtOnce is a breaker that opens with the first failure, and stays open.
+func opensAtOnce() Option {
+	return WithBreaker(gobreaker.Settings{Timeout: time.Hour, ReadyToTrip: func(gobreaker.Counts) bool { return true }})
+}
+
 // openLocks is an engine whose breaker is open and stays so.
 func openLocks(tb testing.TB) *core.Locks {
-	b := Wrap(core.Redis(nobody(tb)), WithBreaker(gobreaker.Settings{Timeout: time.Hour,
-		ReadyToTrip: func(gobreaker.Counts) bool { return true }}))
-	locks, err := core.New(b)
+	locks, err := core.New(Wrap(core.Redis(nobody(tb)), opensAtOnce()))
 	if err != nil {
 		tb.Fatal(err)
 	}

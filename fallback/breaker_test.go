@@ -17,12 +17,31 @@ import (
 
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/core/locktest"
+	"github.com/latchkit/latchkit/internal/redistest"
 )
 
 // TestConformance: with a closed breaker the fallback is not noticed.
 func TestConformance(t *testing.T) {
 	t.Parallel() // it mostly waits
-	locktest.Run(t, func(t *testing.T) core.Backend { return Wrap(core.Local()) })
+	for name, store := range map[string]func(t *testing.T) core.Backend{
+		"local": func(*testing.T) core.Backend { return core.Local() },
+		"redis": func(t *testing.T) core.Backend { return core.Redis(redistest.Embedded(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.Run(t, func(t *testing.T) core.Backend { return Wrap(store(t)) })
+		})
+	}
+}
+
+// TestConformanceWhileOpen: what is promised between processes holds between the engines of one, over one Backend, when
+// there is no store at all.
+func TestConformanceWhileOpen(t *testing.T) {
+	t.Parallel() // it mostly waits
+	locktest.Run(t, func(t *testing.T) core.Backend {
+		b := Wrap(core.Redis(nobody(t)), opensAtOnce())
+		do(b, &core.Op{Action: core.Try, Hold: exclusive("opener"), Owner: newOwner()})
+		return b
+	})
 }
 
 func TestALostBatchIsOneFailure(t *testing.T) {
@@ -192,24 +211,46 @@ func TestAServerThatTakesNoLocksOpensTheBreakerThoughItFreesThem(t *testing.T) {
 	}
 }
 
-func TestADenialSurfacesAndClosesTheBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore()
-		b := wrap(t, s, after(1))
-		s.set(denied)
-		for range 10 {
-			if op := try(b, exclusive("k")); !errors.Is(op.Err, core.ErrDenied) {
-				t.Fatalf("verdict %d, err %v", op.Verdict, op.Err)
+// What the server refuses for good surfaces, and is an answer: it keeps a breaker closed, and closes one that is half-open.
+func TestRefusalsForGoodSurfaceAndCloseTheBreaker(t *testing.T) {
+	for _, refusal := range []error{core.ErrDenied, core.ErrConflict, core.ErrInvalidOption} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			b := wrap(t, s, after(1))
+			refuses := func(context.Context, *core.Op) error { return fmt.Errorf("%w: as it says", refusal) }
+			s.set(refuses)
+			for range 10 {
+				if op := try(b, exclusive("k")); !errors.Is(op.Err, refusal) || op.Degraded {
+					t.Fatalf("verdict %d, err %v", op.Verdict, op.Err)
+				}
+			}
+			open(t, b, s, down)
+			s.set(refuses)
+			time.Sleep(timeout + 100*time.Millisecond)
+			synctest.Wait()
+			if got := b.State(); got != gobreaker.StateClosed {
+				t.Fatalf("%v: the breaker is %v, though the server answers", refusal, got)
+			}
+		})
+	}
+}
+
+// Only the owner releases or extends, whatever Home comes along.
+func TestTheHomeOfAnotherHoldMakesNoOwner(t *testing.T) {
+	s := newStore()
+	b := wrap(t, s, after(1))
+	stored := try(b, exclusive("stored"))
+	open(t, b, s, down)
+	for _, held := range []*core.Op{stored, try(b, exclusive("local"))} {
+		for _, a := range []core.Action{core.Release, core.Extend} {
+			theirs := again(a, held)
+			theirs.Owner = newOwner()
+			if do(b, theirs); theirs.Verdict == core.OK {
+				t.Errorf("%v of %q by another: OK", a, held.Key)
 			}
 		}
-		open(t, b, s, down)
-		s.set(denied)
-		time.Sleep(timeout + 100*time.Millisecond)
-		synctest.Wait()
-		if got := b.State(); got != gobreaker.StateClosed {
-			t.Fatalf("the breaker is %v: the server answers", got)
-		}
-	})
+		want(t, try(b, exclusive(held.Key)), core.Refused, false)
+	}
 }
 
 func TestWhatIsNoSample(t *testing.T) {

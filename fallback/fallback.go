@@ -125,6 +125,11 @@ func (b *Backend) Do(ctx context.Context, ops []*core.Op) {
 	if len(ops) == 0 {
 		return
 	}
+	for _, op := range ops {
+		if g, ok := op.Home.(*grant); ok && (g.owner != op.Owner || g.hold.Key != op.Key) {
+			op.Home = nil // of another's hold, which this is not to end
+		}
+	}
 	n := b.node(b.inner.Route(ops[0].Key))
 	if n.closed() {
 		n.serve(ctx, ops)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -207,12 +206,14 @@ func (n *node) ask(ctx context.Context) error {
 	return op.Err
 }
 
-// probeKey is a key on this node under the prefix that no user's key can have.
-func (n *node) probeKey() string {
+// probeKey is a key on this node under the prefix that no user's key can have. It is another one each time: what is left
+// of the probe before would be a holder, and a refusal is an answer, also of a RedLock without a quorum.
+func (n *node) probeKey() (key string) {
 	const tries = 4096 // enough for any number of nodes
-	key := "latchkit~probe"
-	for i := 0; i < tries && n.backend.inner.Route(key) != n.name; i++ {
-		key = "latchkit~probe:" + strconv.Itoa(i)
+	for i := 0; i < tries; i++ {
+		if key = "latchkit~probe:" + newOwner(); n.backend.inner.Route(key) == n.name {
+			break
+		}
 	}
 	return key
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/latchkit/latchkit/core"
 )
 
-// judge makes one sample of a trip for the breaker (nil, the failure, or errNoSample), and returns the operations that
-// the backend could not serve.
+// judge returns the operations of a trip that the backend could not serve, and makes the trip one sample for the breaker:
+// nil, the failure, or errNoSample.
 //
 // A trip with anything in it that the backend could not serve is a failure: a batch of a hundred that is lost is one.
 // An answer is a success, with one exception. A server that is full or read-only refuses what takes a lock and answers
 // what frees one, so after a failed Try only an answered Try tells that locks can be had again.
-func (n *node) judge(ctx context.Context, ops []*core.Op) (sample error, unserved []*core.Op) {
+func (n *node) judge(ctx context.Context, ops []*core.Op) (unserved []*core.Op, sample error) {
 	cut, tries, failedTry, answered := false, false, false, false
 	for _, op := range ops {
 		if op.Err != nil {
@@ -38,13 +38,13 @@ func (n *node) judge(ctx context.Context, ops []*core.Op) (sample error, unserve
 		}
 		err := unserved[0].Err
 		n.lastFailure.Store(&err)
-		return err, unserved
+		return unserved, err
 	case !answered:
-		return errNoSample, nil
+		return nil, errNoSample
 	case tries:
 		n.stuck.Store(false)
 	case n.stuck.Load():
-		return errNoSample, nil
+		return nil, errNoSample
 	}
 	return nil, nil
 }

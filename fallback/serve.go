@@ -127,7 +127,7 @@ func (n *node) send(ctx context.Context, ops []*core.Op) (unserved []*core.Op, s
 		return nil, false
 	}
 	n.carryOut(ctx, ops)
-	sample, unserved := n.judge(ctx, ops)
+	unserved, sample := n.judge(ctx, ops)
 	done(sample)
 	return unserved, true
 }

@@ -196,7 +196,7 @@ func (n *node) farewell(ops []*core.Op) {
 		trip, cancel := context.WithTimeoutCause(bg, farewellLimit, core.ErrTripTimeout)
 		defer cancel()
 		n.carryOut(trip, copies)
-		sample, _ := n.judge(trip, copies)
+		_, sample := n.judge(trip, copies)
 		answer <- sample
 	})
 	limit := time.NewTimer(patience)

@@ -20,7 +20,6 @@ type store struct {
 	fault func(ctx context.Context, op *core.Op) error // nil: none. It returns the error of an op, nil to serve it.
 	late  bool                                         // operations are carried out, and their replies lost
 	trips int
-	ops   int
 	seen  []core.Op // the requests, in order
 }
 
