@@ -290,7 +290,8 @@ func ExampleWithRetryAfter() {
 	client, stop := serveExample(grpc.NewServer(grpc.UnaryInterceptor(intercept)))
 	defer stop()
 
-	locks.Acquire(context.Background(), "payload.body:42") // somebody else works on it
+	elsewhere, _ := locks.Acquire(context.Background(), "payload.body:42") // somebody else works on it
+	defer elsewhere.Release(context.Background())
 	var trailer metadata.MD
 	_, err := client.UnaryCall(context.Background(), &testpb.SimpleRequest{Payload: &testpb.Payload{Body: []byte("42")}},
 		grpc.Trailer(&trailer))
