@@ -37,8 +37,11 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 		if n > 1 {
 			sent = time.Now()
 		}
-		if err = a.locks.trips.do(a.trip, a.ctx, op, limit); err != nil {
-			a.lent = true // op is the trip's now
+		var answered *Op
+		answered, err = a.locks.trips.do(a.trip, a.ctx, op, limit)
+		a.lent = a.lent || answered != op // op is the trip's now
+		op = answered
+		if err != nil {
 			return nil, sent, err
 		}
 		a.judge(op, sent)
@@ -126,21 +129,27 @@ func backoff(ctx context.Context, n int, limit time.Time) bool {
 
 // establish makes a granted attempt a tenure and the caller its first holder.
 func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error) {
+	if err := ended(a.ctx); err != nil {
+		a.locks.undo.add(op, true)
+		return nil, a.stepDown(g, a.interrupted(g, err), false)
+	}
+	lease := a.begin(g, op, sent)
+	if lease == nil {
+		a.locks.undo.add(op, true)
+		return nil, a.stepDown(g, ErrClosed, true)
+	}
+	return lease, nil
+}
+
+// begin starts the tenure, and its first hold; nil when the engine is closed.
+func (a *acquisition) begin(g *gate, op *Op, sent time.Time) *Lease {
 	locks, now := a.locks, time.Now()
-	err := ended(a.ctx)
-	if err == nil && !locks.live.add() {
-		err = ErrClosed
-	}
-	if err != nil {
-		locks.undo.add(op, true)
-		if err != ErrClosed {
-			err = a.interrupted(g, err)
-		}
-		return nil, a.stepDown(g, err, false)
-	}
 	t := a.newTenure(g, op, sent, now)
 	g.shard.Lock()
 	defer g.shard.Unlock()
+	if !locks.live.add() {
+		return nil
+	}
 	g.queue.remove(a)
 	g.leading, a.leads = false, false
 	g.refusal, g.pollAt, g.yield, g.told = nil, time.Time{}, false, false
@@ -149,18 +158,16 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 		t.chainEnd = now.Add(handOffChain)
 	}
 	lease := t.newLease(a, t.fence, now)
-	if t.fenced > 0 {
-		t.fence, t.fenced = t.fence+1, t.fenced-1
-	}
+	t.fence, t.fenced = t.fence+1, max(0, t.fenced-1)
 	lease.bound(a.maxHold)
 	locks.watchdog.put(t, t.nextEvent())
-	var verdict error
-	if g.flight != nil && !t.open {
+	var verdict error // none where there may be room for more: they look again
+	if g.flight != nil && !t.open && t.want.Kind == Exclusive {
 		verdict = &NotAcquiredError{Key: a.key, RetryAfter: t.deadline.Sub(now)}
 	}
 	g.land(verdict)
 	g.advance()
-	return lease, nil
+	return lease
 }
 
 // newTenure makes a tenure of a granted attempt that went out at sent.
@@ -182,7 +189,7 @@ func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (ou
 		op := locks.ops.Get().(*Op)
 		*op = *t.op(Release)
 		op.Keep = keep
-		_ = locks.trips.do(ctx, nil, op, limit) // no caller, so the answer is in op
+		op, _ = locks.trips.do(ctx, nil, op, limit) // no caller, so no error but the operation's own
 		if op.Err != nil && again(op, n) && backoff(context.Background(), n, limit) {
 			retried = retried || !op.Unsent
 			continue
@@ -198,9 +205,11 @@ func (locks *Locks) freed(t *tenure, op *Op, retried bool) error {
 	key := t.want.Key
 	switch {
 	case op.Err != nil:
-		locks.undo.add(op, true)
+		locks.undo.add(t.op(Release), true)
 		return fmt.Errorf("latchkit: release %q: %w", key, op.Err)
-	case op.Verdict == Absent && !retried:
+	case retried:
+		return nil // by the attempt whose answer was lost, if not by this one; the key may be another's by now
+	case op.Verdict == Absent:
 		return lossError("%q had expired, or was deleted, before its release", key)
 	case op.Verdict == Foreign:
 		return lossError("%q had expired before its release, and is held by another", key)
@@ -222,7 +231,8 @@ func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) err
 		t.gate.shard.Unlock()
 		op.TTL = ttl
 		sent := time.Now()
-		if err := locks.trips.do(ctx, ctx, op, limit); err != nil {
+		op, err := locks.trips.do(ctx, ctx, op, limit)
+		if err != nil {
 			return fmt.Errorf("latchkit: extend %q: %w", l.key, err)
 		}
 		if err := ended(ctx); err != nil && op.Err != nil {
@@ -243,19 +253,21 @@ func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) err
 	}
 }
 
-// refill asks the backend for more fences, and whether anyone outside waits.
+// refillOp returns the operation of a refill. The shard is locked.
 func (locks *Locks) refillOp(t *tenure) *Op {
 	op := t.op(Refill)
 	op.Fences = reserve
 	return op
 }
 
+// refill asks the backend for more fences, and whether anyone outside waits. A tenure that was parked meanwhile is
+// handed on, or given back.
 func (locks *Locks) refill(t *tenure, op *Op) {
 	shard := t.gate.shard
 	shard.Lock()
 	limit := sooner(t.deadline, time.Now().Add(tripLimit)) // a renewal may move it on meanwhile
 	shard.Unlock()
-	_ = locks.trips.do(context.Background(), nil, op, limit) // no caller, so the answer is in op
+	op, _ = locks.trips.do(context.Background(), nil, op, limit) // no caller, so no error but the operation's own
 	now := time.Now()
 	shard.Lock()
 	t.refilling, t.asked = false, now
@@ -266,7 +278,7 @@ func (locks *Locks) refill(t *tenure, op *Op) {
 	case op.Verdict == Absent, op.Verdict == Foreign:
 		after = t.lose(lossReason(op.Verdict), t.lossFor(op.Verdict))
 	default:
-		if op.Fence > t.fence {
+		if op.Fence >= t.fence { // which is given to nobody yet
 			t.fence, t.fenced = op.Fence, op.Fenced
 		}
 		if op.Outside && t.chainEnd.IsZero() {

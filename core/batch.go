@@ -43,7 +43,7 @@ type call struct {
 }
 
 func newTrips(b Backend, undo *undoer) *trips {
-	ts := &trips{backend: b, undo: undo, routes: make(map[string]*route)}
+	ts := &trips{backend: b, undo: undo, routes: make(map[string]*route), alarms: alarmClock{start: time.Now()}}
 	ts.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	return ts
 }
@@ -65,20 +65,32 @@ func (ts *trips) route(key string) *route {
 	return r
 }
 
-// do carries out op, at the latest by limit, under the values of values. nil: op is answered, with a verdict or an error
-// of its own. Otherwise caller, which may be nil, has ended first, and op must not be touched any more: it was withdrawn
+// make is the only place in which the engine calls the Backend for holds: one trip, by limit at the latest, under the
+// values of values and for caller, which may be nil. What is left without an answer is unknown, and says so.
+func (ts *trips) make(values, caller context.Context, limit time.Time, ops []*Op) {
+	ts.backend.Do(ts.alarms.newTrip(values, caller, limit), ops)
+	for _, op := range ops {
+		if op.Err == nil && op.Verdict == None {
+			op.Err = fmt.Errorf("%w: the backend %q left a %v without an answer", ErrUnavailable, ts.backend.Name(), op.Action)
+		}
+	}
+}
+
+// do carries out op, by limit at the latest, under the values of values. It returns the answered operation, with a
+// verdict or an error of its own: op, or when op's batch has not come back by limit, another that says so. An error means
+// that caller, which may be nil, has ended first. What is not returned must not be touched any more: it was withdrawn
 // unsent, or whatever it takes is undone when the trip comes back.
-func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) error {
+func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) (*Op, error) {
 	if op.Replicas > 0 && op.Action == Try {
 		// It waits for replicas, and would hold up those that do not.
-		return ts.single(values, caller, op, limit, func() {})
+		return ts.single(values, caller, op, limit, nil)
 	}
 	r := ts.route(op.Key)
 	r.mu.Lock()
 	if r.flying < loneTrips {
 		r.flying++
 		r.mu.Unlock()
-		return ts.single(values, caller, op, limit, r.land)
+		return ts.single(values, caller, op, limit, r)
 	}
 	c := ts.calls.Get().(*call)
 	c.op, c.values, c.limit, c.gone = op, values, limit, false
@@ -88,52 +100,71 @@ func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) err
 	if caller != nil {
 		ended = caller.Done()
 	}
+	var cause error
 	select {
 	case <-c.done:
 		c.op, c.values = nil, nil
 		ts.calls.Put(c)
-		return nil
+		return op, nil
 	case <-ended:
+		cause = caller.Err()
+	case <-ts.alarms.at(limit): // the batch is on its way for longer than this one call may be
 	}
-	return r.abandon(c, caller.Err())
+	return r.abandon(c, cause)
 }
 
 // single makes the trip for one operation in its caller's goroutine and under its context.
-func (ts *trips) single(values, caller context.Context, op *Op, limit time.Time, land func()) error {
+func (ts *trips) single(values, caller context.Context, op *Op, limit time.Time, r *route) (*Op, error) {
+	answered := false
+	defer func() {
+		if r != nil {
+			r.land()
+		}
+		if !answered && op.Action == Try { // the Backend has panicked
+			ts.undo.add(op, false)
+		}
+	}()
 	one := [1]*Op{op}
-	ts.backend.Do(ts.alarms.newTrip(values, caller, limit), one[:])
-	land()
+	ts.make(values, caller, limit, one[:])
+	answered = true
 	if op.Action != Try {
-		return nil
+		return op, nil
 	}
-	err := ended(caller)
-	if err != nil {
+	if err := ended(caller); err != nil {
 		ts.undo.settle(op)
+		return nil, err
 	}
-	return err
+	return op, nil
 }
 
-// abandon withdraws a call whose caller has gone because of cause.
-func (r *route) abandon(c *call, cause error) error {
+// abandon withdraws a call whose caller has gone because of cause, or whose limit has come when that is nil.
+func (r *route) abandon(c *call, cause error) (*Op, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
 	case <-c.done: // answered in the same moment
-		if c.op.Action != Try {
-			return nil
+		if cause == nil || c.op.Action != Try {
+			return c.op, nil
 		}
 		r.trips.undo.settle(c.op)
-		return cause
+		return nil, cause
 	default:
 	}
 	c.gone = true
+	// A Try is undone when its trip comes back, so it is in doubt no more.
+	unsent := c.op.Action == Try
 	for i, other := range r.waiting {
 		if other == c {
 			r.waiting = append(r.waiting[:i], r.waiting[i+1:]...)
+			unsent = true
 			break
 		}
 	}
-	return cause
+	if cause != nil {
+		return nil, cause
+	}
+	return &Op{Action: c.op.Action, Hold: c.op.Hold, Owner: c.op.Owner, Unsent: unsent,
+		Err: fmt.Errorf("%w: not answered within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)}, nil
 }
 
 // land is called when a trip comes back: those who gathered meanwhile go next.
@@ -199,7 +230,7 @@ func (r *route) together(batch []*call) {
 	if len(batch) == 1 {
 		values = batch[0].values
 	}
-	r.trips.backend.Do(r.trips.alarms.newTrip(values, nil, limit), ops)
+	r.trips.make(values, nil, limit, ops)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range batch {

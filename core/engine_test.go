@@ -151,8 +151,8 @@ func TestUnavailableEndsTheQueue(t *testing.T) {
 		for range 20 {
 			wantErr(t, <-errs, core.ErrUnavailable)
 		}
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("20 waiters learned it after %v", took)
+		if took := time.Since(began); took > time.Second || b.count(core.Try) != 3 {
+			t.Errorf("20 waiters learned it after %v and %d tries", took, b.count(core.Try))
 		}
 		b.set(nil, nil)
 		release(t, acquire(t, locks, "k"))

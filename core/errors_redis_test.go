@@ -308,3 +308,27 @@ func TestConflict(t *testing.T) {
 		}
 	}
 }
+
+// In its last millisecond a lock has something left: 0 would mean that nothing is known, and waiters would sleep on.
+func TestLastMillisecondIsLeft(t *testing.T) {
+	t.Parallel()
+	b := core.Redis(redistest.Start(t).Client())
+	for _, fair := range []bool{false, true} {
+		for i := range 40 {
+			hold := core.Hold{Key: fmt.Sprint("k", i, fair), TTL: 10 * time.Millisecond, Fair: fair}
+			for n := 0; ; n++ {
+				op := &core.Op{Action: core.Try, Hold: hold, Owner: fmt.Sprintf("%032x", n), Fences: 1}
+				b.Do(t.Context(), []*core.Op{op})
+				if op.Err != nil {
+					t.Fatal(op.Err)
+				}
+				if op.Verdict == core.Refused && op.Left <= 0 {
+					t.Fatalf("%v left of a TTL of 10ms", op.Left)
+				}
+				if op.Verdict == core.Granted && n > 0 {
+					break
+				}
+			}
+		}
+	}
+}

@@ -10,3 +10,25 @@ func (locks *Locks) Queued(key string) int {
 	}
 	return 0
 }
+
+// Handles returns how many leases the lease's hold keeps track of.
+func (l *Lease) Handles() (n int) {
+	shard := l.hold.tenure.gate.shard
+	shard.Lock()
+	defer shard.Unlock()
+	for l := l.hold.leases; l != nil; l = l.sibling {
+		n++
+	}
+	return n
+}
+
+// Gates returns how many keys the engine keeps track of.
+func (locks *Locks) Gates() (n int) {
+	for i := range locks.gates.shards {
+		s := &locks.gates.shards[i]
+		s.Lock()
+		n += len(s.gates)
+		s.Unlock()
+	}
+	return n
+}

@@ -100,7 +100,7 @@ func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 	for i, a := range who {
 		ops[i] = &Op{Action: Arrive, Hold: a.want, Ticket: a.ticket, Waiter: locks.id}
 	}
-	locks.carry(ops, tripLimit)
+	locks.carry(ops, time.Now().Add(tripLimit))
 	g.shard.Lock()
 	defer g.shard.Unlock()
 	var lost []*acquisition

@@ -11,8 +11,8 @@ import (
 const maxWaiters = 16384
 
 // gates holds the gate of every key in use, in shards. One mutex guards all that belongs to the keys of a shard:
-// gates, tenures, holds and what leases know of their end. Sections under it are short, touch no socket, call no
-// user's code, and may take the watchdog's mutex, never the other way round.
+// gates, tenures, holds and what leases know of their end. Sections under it are short, touch no socket, call nothing of
+// the user's but a Backend's Name and a Watcher's stop, which do not block, and may take the watchdog's mutex, never the other way round.
 type gates struct {
 	seed   maphash.Seed
 	shards [64]shard
@@ -62,8 +62,17 @@ type gate struct {
 
 // flight is an attempt whose verdict others share.
 type flight struct {
+	want Hold // the leader's
 	done chan struct{}
 	err  error // nil: no verdict for the others, they look again
+}
+
+// board returns the flight of the attempt under way.
+func (g *gate) board() *flight {
+	if g.flight == nil {
+		g.flight = &flight{want: g.queue.head.want, done: make(chan struct{})} // who leads is the head
+	}
+	return g.flight
 }
 
 // open returns the gate of key, which it makes if needed. The shard is locked.
@@ -143,11 +152,12 @@ func (g *gate) linger() {
 	})
 }
 
-// fail ends everyone who waits behind the leader with err: what the backend said to one holds for all.
-func (g *gate) fail(err error) {
+// fail ends everyone who waits behind the leader with err: what the backend said to one holds for all who ask for as
+// many replicas.
+func (g *gate) fail(err error, replicas int) {
 	for a := g.queue.head; a != nil; {
 		next := a.next
-		if !a.leads {
+		if !a.leads && a.want.Replicas >= replicas {
 			g.queue.remove(a)
 			a.quit(g)
 			a.signal(turn{err: err})

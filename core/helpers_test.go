@@ -109,6 +109,38 @@ func (s *scripted) count(a core.Action) int {
 	return s.counts[a]
 }
 
+// whole is a scripted Backend that can do all that Local can.
+type whole struct{ *scripted }
+
+func (w whole) Watch(ctx context.Context, key string, wake func(string)) (func(), error) {
+	return w.Backend.(core.Watcher).Watch(ctx, key, wake)
+}
+
+func (w whole) Inspect(ctx context.Context, key string) (core.Info, error) {
+	return w.Backend.(core.Inspector).Inspect(ctx, key)
+}
+
+func (w whole) ForceRelease(ctx context.Context, key string) error {
+	return w.Backend.(core.Inspector).ForceRelease(ctx, key)
+}
+
+// held tells whether somebody has key in the store.
+func (s *scripted) held(t testing.TB, key string) bool {
+	t.Helper()
+	info, err := s.Backend.(core.Inspector).Inspect(context.Background(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Held
+}
+
+// hang has op fail when its trip's time is over.
+func hang(ctx context.Context, op *core.Op) {
+	deadline, _ := ctx.Deadline()
+	time.Sleep(time.Until(deadline))
+	down(op)
+}
+
 // down makes op fail as if the store were away.
 func down(op *core.Op) {
 	op.Verdict, op.Err = core.None, errors.Join(core.ErrUnavailable, errors.New("connection reset by the test"))

@@ -211,7 +211,8 @@ func (h *hub) due() {
 	}
 }
 
-// close ends all sessions and waits until they have ended; the next watch opens others.
+// close ends all sessions and waits until they have ended; the next watch opens others. Topics that somebody watches
+// still, another engine on the same backend, are placed on new ones.
 func (h *hub) close() {
 	h.mu.Lock()
 	ending := make([]*session, 0, len(h.sessions))
@@ -220,12 +221,16 @@ func (h *hub) close() {
 		session.cancel()
 	}
 	clear(h.sessions)
-	for _, t := range h.topics {
-		h.refuse(t, ErrClosed)
-	}
 	if h.timer != nil {
 		h.timer.Stop()
 		h.timerAt = time.Time{}
+	}
+	for _, t := range h.topics {
+		if t.was {
+			h.displace(t, 0)
+		} else {
+			h.refuse(t, ErrClosed) // it may be the closing engine that subscribes; others do so again
+		}
 	}
 	h.mu.Unlock()
 	for _, session := range ending {

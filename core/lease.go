@@ -181,11 +181,10 @@ func (l *Lease) release(ctx context.Context, keep time.Duration) error {
 		return t.loss
 	}
 	l.released = true
-	if l.maxTimer != nil {
-		l.maxTimer.Stop()
-	}
+	l.unbound()
 	h.count--
 	if h.count > 0 {
+		h.forget(l)
 		t.gate.shard.Unlock()
 		l.finish(ErrReleased)
 		return nil
@@ -193,11 +192,21 @@ func (l *Lease) release(ctx context.Context, keep time.Duration) error {
 	return l.locks.endHold(ctx, l, keep, now) // unlocks
 }
 
+// forget takes a re-entered lease off the hold's list, which may last for long. The first stays: it began the hold.
+func (h *hold) forget(l *Lease) {
+	for before := h.leases; before.sibling != nil; before = before.sibling {
+		if before.sibling == l {
+			before.sibling, l.sibling = l.sibling, nil
+			return
+		}
+	}
+}
+
 // endHold ends a hold whose last lease was released: the tenure goes to the next in the queue, or back to the backend.
 // It unlocks the shard.
 func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, now time.Time) error {
 	h, t := l.hold, l.hold.tenure
-	ended := h.end(ErrReleased, "")
+	defer h.end(ErrReleased, "")()
 	if keep == 0 && t.handable(now) {
 		if t.wantsRefill(now) {
 			t.refilling = true
@@ -214,7 +223,6 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 			t.gate.shard.Unlock()
 			l.finish(ErrReleased)
 			locks.traceRelease(ctx, l, true, nil)
-			ended()
 			return nil
 		}
 	}
@@ -223,35 +231,57 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 	t.gate.shard.Unlock()
 	l.finish(ErrReleased)
 
-	rctx := ctx
-	var start ReleaseStart
-	if h.story != nil {
-		start = ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: t.want.Kind, Mark: h.mark}
-		rctx = h.tracer.ReleaseStart(ctx, start)
+	if h.story == nil {
+		return locks.giveBack(ctx, t, keep)
 	}
+	return locks.giveBackTraced(ctx, l, keep)
+}
+
+// giveBackTraced is giveBack with the Tracer told about it. One that panics keeps nothing from being given back.
+func (locks *Locks) giveBackTraced(ctx context.Context, l *Lease, keep time.Duration) error {
+	h, t := l.hold, l.hold.tenure
+	start := ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: t.want.Kind, Mark: h.mark}
+	panics := true
+	defer func() {
+		if panics {
+			_ = locks.giveBack(ctx, t, keep)
+		}
+	}()
+	rctx := h.tracer.ReleaseStart(ctx, start)
+	panics = false
 	err := locks.giveBack(rctx, t, keep)
-	if h.story != nil {
-		h.tracer.ReleaseEnd(rctx, ReleaseEnd{ReleaseStart: start, Err: err})
-	}
-	ended()
+	h.tracer.ReleaseEnd(rctx, ReleaseEnd{ReleaseStart: start, Err: err})
 	return err
 }
 
 // giveBack frees a releasing tenure in the backend, and lets the queue go on, whatever the backend answers.
 func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration) error {
+	outside, panics := false, true
+	defer func() {
+		if panics { // the Backend
+			locks.undo.add(t.op(Release), true)
+		}
+		t.leave(outside)
+	}()
 	outside, err := locks.free(ctx, t, keep)
-	t.gate.shard.Lock()
+	panics = false
+	return err
+}
+
+// leave ends a releasing tenure. Whom others outside wait for has the queue let them go first: they have waited for
+// longer than a caller that comes now.
+func (t *tenure) leave(outside bool) {
+	g := t.gate
+	g.shard.Lock()
+	defer g.shard.Unlock()
 	t.state = gone
 	if outside && t.want.Kind == Exclusive {
-		// Somebody outside waits, and has waited longer than a caller that comes now: let it go first.
-		t.gate.pollAt, t.gate.yield = time.Now().Add(handOffChain), true
+		g.pollAt, g.yield = time.Now().Add(handOffChain), true
 	}
-	t.gate.drop(t)
-	if w := t.gate.watch; w != nil && (t.want.Kind != Exclusive || t.want.Join != "") {
-		w.nudge() // the leader waits for a hold like this one, and does not hear of our own releases
+	g.drop(t)
+	if g.watch != nil && (t.want.Kind != Exclusive || t.want.Join != "") {
+		g.watch.nudge() // the leader waits for a hold like this one, and does not hear of our own releases
 	}
-	t.gate.shard.Unlock()
-	return err
 }
 
 func (locks *Locks) traceRelease(ctx context.Context, l *Lease, handOff bool, err error) {

@@ -34,6 +34,9 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context) 
 	if err != nil {
 		return err
 	}
+	if lease == nil {
+		return fn(ctx) // l says that no lock is needed
+	}
 	defer func() {
 		if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
 			err = errors.Join(err, rerr)

@@ -132,3 +132,44 @@ func FuzzJoinKey(f *testing.F) {
 		}
 	})
 }
+
+// A Locker may say that no lock is needed: fn runs under the caller's context then.
+func TestDoWithoutALease(t *testing.T) {
+	none := core.LockerFunc(func(context.Context, string, ...core.Option) (*core.Lease, error) { return nil, nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := core.Do(ctx, none, "k", func(ctx context.Context) error { return ctx.Err() })
+	wantErr(t, err, context.Canceled)
+}
+
+// L18, as it happens: under the context of the lease that was lost.
+func TestReentryUnderTheContextOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := locktest.New(t)
+		outer := acquire(t, locks, "k", core.WithTTL(time.Second), core.WithoutRenewal())
+		<-outer.Context().Done()
+		_, err := locks.Acquire(outer.Context(), "k")
+		wantErr(t, err, core.ErrLost)
+	})
+}
+
+// A hold that lasts keeps nothing of those that came and went inside it.
+func TestReentryIsForgotten(t *testing.T) {
+	locks := locktest.New(t)
+	outer := acquire(t, locks, "k")
+	var inner []*core.Lease
+	for range 10 {
+		lease, err := locks.Acquire(outer.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner = append(inner, lease)
+	}
+	for _, i := range []int{3, 9, 0, 5, 1, 2, 4, 8, 6, 7} {
+		release(t, inner[i])
+	}
+	if n := outer.Handles(); n != 1 {
+		t.Errorf("%d leases are kept track of, want the outer one", n)
+	}
+	release(t, outer)
+}

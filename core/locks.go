@@ -135,6 +135,9 @@ func (locks *Locks) reenter(a *acquisition, outer *Lease) (*Lease, error) {
 	lease := &Lease{locks: locks, hold: h, key: a.key, parent: a.ctx, outer: a.outer}
 	t.gate.shard.Lock()
 	defer t.gate.shard.Unlock()
+	if locks.live.isClosed() {
+		return nil, ErrClosed
+	}
 	if t.hold != h || h.ended || !t.live(time.Now()) {
 		return nil, lossError("%q ended while it was re-entered", a.key)
 	}
@@ -162,6 +165,13 @@ func (l *Lease) bound(maxHold time.Duration) {
 	}
 }
 
+// unbound stops it. The shard is locked.
+func (l *Lease) unbound() {
+	if l.maxTimer != nil {
+		l.maxTimer.Stop()
+	}
+}
+
 // Close ends the engine: new Acquires and those that wait say ErrClosed, and the contexts of all leases end with that
 // cause. It then waits until every lease is released. When ctx ends first it frees what is left, in at most 2 s more,
 // and returns ctx's error; those leases are lost. The client given to the Backend stays open. Close may be called
@@ -172,6 +182,7 @@ func (locks *Locks) Close(ctx context.Context) error {
 		t.finishAll(ErrClosed)
 	}
 	err := locks.live.wait(ctx)
+	locks.undo.bound(time.Now().Add(tripLimit))
 	if err != nil {
 		locks.freeAll()
 		err = fmt.Errorf("latchkit: close: leases were held still and are freed: %w", err)
@@ -192,7 +203,11 @@ func (locks *Locks) shut() []*tenure {
 		s.Lock()
 		for _, g := range s.gates {
 			all = append(all, g.tenures...)
-			g.fail(ErrClosed)
+			g.fail(ErrClosed, 0)
+			if g.watch != nil { // or Close of the Backend would serve it on
+				g.watch.stop()
+				g.watch = nil
+			}
 			g.advance()
 		}
 		s.Unlock()
@@ -323,7 +338,8 @@ type tally struct {
 	empty   chan struct{} // closed when n is 0 as well
 }
 
-// add counts one more, unless the engine is closed.
+// add counts one more, unless the engine is closed. It is called with the shard locked under which the tenure becomes
+// visible, so that Close, which closes the tally before it goes through the shards, finds all that were counted.
 func (c *tally) add() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -148,7 +148,7 @@ func TestL22AcquireAllCancelledHalfWay(t *testing.T) {
 		eventually(t, 5*time.Second, "half of them are taken", func() bool { return len(one.Leases()) == 2 })
 		cancel()
 		err := <-gone
-		wantErr(t, err, context.Canceled, core.ErrNotAcquired)
+		wantErr(t, err, context.Canceled) // whether the third is known to be held is a matter of luck
 		if n := len(one.Leases()); n != 0 {
 			t.Errorf("%d leases are left, and renewed", n)
 		}

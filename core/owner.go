@@ -196,7 +196,8 @@ func (a *acquisition) join(c *carried) (*Lease, error) {
 		a.stats.attempts++
 		op := &Op{Action: Try, Hold: a.want, Owner: newToken(), Fences: 1}
 		sent := time.Now()
-		if err := a.locks.trips.do(a.trip, a.ctx, op, limit); err != nil {
+		op, err := a.locks.trips.do(a.trip, a.ctx, op, limit)
+		if err != nil {
 			return nil, a.ended(err)
 		}
 		a.judge(op, sent)
@@ -215,19 +216,17 @@ func (a *acquisition) join(c *carried) (*Lease, error) {
 // takePart is establish for a hold that began elsewhere.
 func (a *acquisition) takePart(op *Op, sent time.Time, fence int64) (*Lease, error) {
 	locks, now := a.locks, time.Now()
-	err := ended(a.ctx)
-	if err != nil {
-		err = a.ended(err)
-	} else if !locks.live.add() {
-		err = ErrClosed
-	}
-	if err != nil {
+	if err := ended(a.ctx); err != nil {
 		locks.undo.add(op, true)
-		return nil, err
+		return nil, a.ended(err)
 	}
 	shard := locks.gates.shard(a.want.Key)
 	shard.Lock()
 	defer shard.Unlock()
+	if !locks.live.add() {
+		locks.undo.add(op, true)
+		return nil, ErrClosed
+	}
 	g := shard.open(a.want.Key)
 	t := a.newTenure(g, op, sent, now)
 	t.exported, t.fenced = true, 0

@@ -11,29 +11,32 @@ import (
 //
 // The states of a tenure, and who moves it; each move is made under the gate's shard:
 //
-//	         granted in time                    last lease of the hold released,
-//	(none) ────────────────────▶ held ◀──────── next in the queue takes over      (hand-off: Release)
-//	         leader: establish     │  ╲
-//	                               │   ╲ no fence left, one is on its way
-//	                               │    ▶ parked ──▶ held, or releasing           (Release; refilled)
-//	                               │
-//	                               ├──▶ releasing ──▶ (none)                      (Release; the trip's end, whatever it was)
-//	                               │
-//	                               └──▶ lost                                      (watchdog: deadline passed, or the backend
-//	                                                                              said Absent or Foreign; Extend: same;
-//	                                                                              ForceRelease, Close)
+//	(none)    ──▶ held       granted in time                  leader: begin; who joins another process: takePart
+//	held      ──▶ held       the next in the queue takes over  the last Release of the hold: handOff
+//	held      ──▶ parked     that needs a fence on its way     the last Release of the hold: endHold
+//	parked    ──▶ held       fences have come                  refill: handOff
+//	parked    ──▶ releasing  none have, or nobody waits        refill
+//	held      ──▶ releasing  nobody takes over                 the last Release of the hold: endHold
+//	releasing ──▶ gone       the trip is over, whatever it was Release, refill: leave
+//	held,     ──▶ lost       the deadline has passed           the watchdog, or whoever looks first: expire
+//	parked                   the backend said Absent, Foreign  a renewal, Extend, refill: lose
+//	                         it was taken away                 ForceRelease, Close when its ctx has ended: lose
 //
 // Held and parked tenures are in the watchdog's schedule; a tenure enters it before its first lease is visible to
-// anyone, and leaves it before the release trip is sent. So no renewal can follow a release, and a reply for a tenure
-// that has left changes nothing: every reply looks at state first.
+// anyone, and leaves it before the release trip is sent. So no renewal is sent after a release; one that was on its way
+// finds the key gone, for it creates nothing. A reply for a tenure that has left changes nothing: every reply looks at
+// state first.
 //
 // The states of a lease, as its holder sees them:
 //
 //	live ──▶ released     Release: once; afterwards ErrNotHeld
 //	live ──▶ lost         its tenure was; final: Release and Extend say ErrLost
-//	live ──▶ overdue      WithMaxHold's timer: the context has ended and renewal stops; then released or lost
+//	live ──▶ overdue      WithMaxHold's timer: the context has ended, and renewal stops if the lease began the hold; then
+//	                      released or lost
+//	live ──▶ closing      Close: the context has ended, renewal goes on; then released or lost
 //
-// Its context ends at the first of these moves, with their cause.
+// Its context ends at the first of these moves, with their cause, or before with the context that Acquire was given,
+// which ends nothing else.
 type tenure struct {
 	locks *Locks
 	gate  *gate
@@ -199,13 +202,17 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 	now := time.Now()
 	lost := LostLease{HeldLease: t.describe(now), Reason: why, At: now}
 	ended := h.end(cause, why)
-	first := h.leases
+	for l := h.leases; l != nil; l = l.sibling {
+		l.unbound()
+	}
 	return func() {
+		defer func() {
+			for l := h.leases; l != nil; l = l.sibling { // it changes no more
+				l.finish(cause)
+			}
+		}()
 		t.locks.losses.add(lost)
 		ended() // first, so that a holder who learns of its loss finds it counted
-		for l := first; l != nil; l = l.sibling {
-			l.finish(cause)
-		}
 	}
 }
 

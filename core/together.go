@@ -89,6 +89,18 @@ func (t *together) told(a *acquisition, err error) error {
 // acquire leads all gates, and makes the trip. A gate that somebody else leads, or that does not let a new one in, ends
 // the attempt: to wait there while leading others could end in a circle.
 func (t *together) acquire() ([]*Lease, error) {
+	panics := true
+	defer func() {
+		if panics { // the Backend did
+			t.stepDown(nil)
+		}
+	}()
+	leases, err := t.strive()
+	panics = false
+	return leases, err
+}
+
+func (t *together) strive() ([]*Lease, error) {
 	for _, a := range t.all {
 		if err := t.enter(a); err != nil {
 			t.stepDown(err)
@@ -148,7 +160,7 @@ func (t *together) attempt() (ops []*Op, sent time.Time, err error) {
 			ops[i] = &Op{Action: Try, Hold: a.want, Owner: newToken(), Fences: 1, All: true}
 		}
 		sent = time.Now()
-		t.locks.backend.Do(t.locks.trips.alarms.newTrip(t.all[0].trip, t.ctx, limit), ops)
+		t.locks.trips.make(t.all[0].trip, t.ctx, limit, ops)
 		t.settle(time.Since(sent))
 		if err := ended(t.ctx); err != nil {
 			for _, op := range ops {

@@ -6,11 +6,18 @@ import (
 	"time"
 )
 
-// traced is acquire with a Tracer told about it.
+// traced is acquire with a Tracer told about it. One that panics leaves nobody with a lease that he does not know of.
 func (a *acquisition) traced() (*Lease, error) {
 	start := a.traceStart()
 	lease, err := a.acquire()
+	panics := true
+	defer func() {
+		if panics {
+			_ = lease.Release(a.ctx)
+		}
+	}()
 	a.traceEnd(start, lease, err)
+	panics = false
 	return lease, err
 }
 

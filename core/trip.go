@@ -98,19 +98,20 @@ func ended(caller context.Context) error {
 // alarmClock hands out channels that close at a time, shared by all who ask for about the same one. Each engine has its
 // own, so that one inside a testing/synctest bubble stays inside.
 type alarmClock struct {
-	mu   sync.Mutex
-	tick int64
-	done chan struct{}
+	start time.Time // ticks are counted from it, for the clock on the wall may be set
+	mu    sync.Mutex
+	tick  time.Duration
+	done  chan struct{}
 }
 
 func (a *alarmClock) at(t time.Time) <-chan struct{} {
-	tick := t.UnixNano()/int64(tripGrain) + 1
+	tick := t.Sub(a.start)/tripGrain + 1
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.tick != tick {
+	if a.done == nil || a.tick != tick {
 		done := make(chan struct{})
 		a.tick, a.done = tick, done
-		time.AfterFunc(time.Until(time.Unix(0, tick*int64(tripGrain))), func() { close(done) })
+		time.AfterFunc(time.Until(a.start.Add(tick*tripGrain)), func() { close(done) })
 	}
 	return a.done
 }

@@ -18,7 +18,9 @@ type undoer struct {
 	debts  []*debt
 	timer  *time.Timer
 	busy   bool
-	paying sync.WaitGroup // trips under way
+	paying int        // trips under way
+	idle   *sync.Cond // paying is 0
+	limit  time.Time  // no trip goes on after it; zero until the engine closes
 	closed bool
 }
 
@@ -40,7 +42,11 @@ const (
 	undoAtMost = 2 * time.Second
 )
 
-func newUndoer(locks *Locks) *undoer { return &undoer{locks: locks} }
+func newUndoer(locks *Locks) *undoer {
+	u := &undoer{locks: locks}
+	u.idle = sync.NewCond(&u.mu)
+	return u
+}
 
 // settle undoes what a Try may have taken.
 func (u *undoer) settle(try *Op) {
@@ -73,7 +79,13 @@ func (u *undoer) owe(d *debt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
-		u.paying.Go(func() { u.pay([]*debt{d}) }) // once; then the TTL
+		if limit := u.limit; time.Now().Before(limit) {
+			u.paying++
+			go func() {
+				defer u.paid()
+				u.pay([]*debt{d}, limit) // once; then the TTL
+			}()
+		}
 		return
 	}
 	if len(u.debts) >= maxDebts {
@@ -119,11 +131,15 @@ func (u *undoer) run() {
 		}
 	}
 	u.busy, u.debts = true, rest
-	u.paying.Add(1)
-	defer u.paying.Done()
+	u.paying++
+	limit := now.Add(tripLimit)
+	if !u.limit.IsZero() {
+		limit = sooner(limit, u.limit)
+	}
 	u.mu.Unlock()
+	defer u.paid()
 
-	left := u.pay(due)
+	left := u.pay(due, limit)
 
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -132,8 +148,17 @@ func (u *undoer) run() {
 	u.schedule(time.Now())
 }
 
-// pay sends the releases, per route, and returns those that are not settled.
-func (u *undoer) pay(due []*debt) (left []*debt) {
+// paid notes that a trip has ended.
+func (u *undoer) paid() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.paying--; u.paying == 0 {
+		u.idle.Broadcast()
+	}
+}
+
+// pay sends the releases, per route, and returns those that are not settled. It takes until limit at most.
+func (u *undoer) pay(due []*debt, limit time.Time) (left []*debt) {
 	ops := make([]*Op, len(due))
 	for i, d := range due {
 		again := *d.op
@@ -141,10 +166,13 @@ func (u *undoer) pay(due []*debt) (left []*debt) {
 		d.op = &again
 		ops[i] = d.op
 	}
-	u.locks.carry(ops, tripLimit)
+	u.locks.carry(ops, limit)
 	now := time.Now()
 	for _, d := range due {
 		answered := d.op.Err == nil
+		if answered && d.op.Verdict == OK && d.op.Action == Release {
+			u.locks.nudge(d.op.Key)
+		}
 		if answered && (d.sure || d.op.Verdict == OK) || errors.Is(d.op.Err, ErrDenied) || now.After(d.until) {
 			continue
 		}
@@ -155,30 +183,43 @@ func (u *undoer) pay(due []*debt) (left []*debt) {
 	return left
 }
 
-// close makes one last attempt and forgets the rest, which goes with its TTL. No trip is under way when it returns.
-func (u *undoer) close() {
-	defer u.paying.Wait()
+// bound has all trips end by limit, the last ones included.
+func (u *undoer) bound(limit time.Time) {
 	u.mu.Lock()
-	if u.closed {
-		u.mu.Unlock()
-		return
+	defer u.mu.Unlock()
+	u.limit = limit
+}
+
+// close makes one last attempt, within the bound, and forgets the rest, which goes with its TTL. No trip is under way
+// when it returns.
+func (u *undoer) close() {
+	last, limit := u.shut()
+	for len(last) > 0 && time.Now().Before(limit) {
+		n := min(len(last), maxBatch)
+		u.pay(last[:n], limit)
+		last = last[n:]
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for u.paying > 0 {
+		u.idle.Wait()
+	}
+}
+
+// shut has no more trips begin by themselves, and returns what is owed.
+func (u *undoer) shut() (debts []*debt, limit time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.closed = true
 	if u.timer != nil {
 		u.timer.Stop()
 	}
-	debts := u.debts
-	u.debts = nil
-	u.mu.Unlock()
-	for len(debts) > 0 {
-		n := min(len(debts), maxBatch)
-		u.pay(debts[:n])
-		debts = debts[n:]
-	}
+	debts, u.debts = u.debts, nil
+	return debts, u.limit
 }
 
 // carry sends operations that belong to no caller, one batch per route, all routes at once, and waits for the answers.
-func (locks *Locks) carry(ops []*Op, limit time.Duration) {
+func (locks *Locks) carry(ops []*Op, limit time.Time) {
 	routes := map[string][]*Op{}
 	for _, op := range ops {
 		name := locks.backend.Route(op.Key)
@@ -186,9 +227,7 @@ func (locks *Locks) carry(ops []*Op, limit time.Duration) {
 	}
 	var wg sync.WaitGroup
 	for _, batch := range routes {
-		wg.Go(func() {
-			locks.backend.Do(locks.trips.alarms.newTrip(context.Background(), nil, time.Now().Add(limit)), batch)
-		})
+		wg.Go(func() { locks.trips.make(context.Background(), nil, limit, batch) })
 	}
 	wg.Wait()
 }

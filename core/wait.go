@@ -20,6 +20,8 @@ type acquisition struct {
 	// ticket is the place of a fair waiter; empty otherwise.
 	ticket string
 	until  time.Time // when the wait is spent; zero: it may not wait, or waits for ever
+	// shareUntil is for how long it waits for the verdicts of others' attempts at most; zero until it does.
+	shareUntil time.Time
 	// ready receives the one signal that ends the place in the queue; made when it is queued.
 	ready  chan turn
 	spare  chan turn // what ready was in an earlier life, empty
@@ -85,18 +87,16 @@ func (a *acquisition) signal(t turn) {
 
 // acquire runs the acquisition to its end.
 func (a *acquisition) acquire() (*Lease, error) {
+	outer, err := a.locks.descends(a.outer, a.want.Key)
+	if err != nil {
+		return nil, err // before ctx, which has ended with that lease: lost is more than cancelled
+	}
 	if err := a.ctx.Err(); err != nil {
 		return nil, a.ended(err)
 	}
-	if a.outer != nil {
-		outer, err := a.locks.descends(a.outer, a.want.Key)
-		if err != nil {
-			return nil, err
-		}
-		if outer != nil {
-			a.stats.reentry = true
-			return a.locks.reenter(a, outer)
-		}
+	if outer != nil {
+		a.stats.reentry = true
+		return a.locks.reenter(a, outer)
 	}
 	if c := carriedFor(a.ctx, a.want.Key); c != nil {
 		return a.join(c)
@@ -152,12 +152,12 @@ func (a *acquisition) enter() (*Lease, error) {
 		shard.Unlock()
 		return a.queue(g)
 	case g.flying && g.compatible(&a.want):
-		if g.flight == nil {
-			g.flight = &flight{done: make(chan struct{})}
-		}
-		f := g.flight
+		f := g.board()
 		shard.Unlock()
-		return a.share(f)
+		if err := a.share(f); err != nil {
+			return nil, err
+		}
+		return nil, errAgain
 	default:
 		err := g.busy(a.key, time.Now())
 		shard.Unlock()
@@ -166,32 +166,50 @@ func (a *acquisition) enter() (*Lease, error) {
 	}
 }
 
-// share waits for the verdict of an attempt that is under way, instead of making one of its own.
-func (a *acquisition) share(f *flight) (*Lease, error) {
+// share waits for the verdict of an attempt that is under way, instead of making one of its own. nil: it has none that
+// would be a's as well.
+func (a *acquisition) share(f *flight) error {
 	began := time.Now()
 	defer func() { a.stats.inGate += time.Since(began) }()
+	if a.shareUntil.IsZero() {
+		a.shareUntil = began.Add(tripLimit) // several may follow each other
+	}
 	select {
 	case <-f.done:
 	case <-a.ctx.Done():
-		return nil, a.ended(a.ctx.Err())
+		return a.ended(a.ctx.Err())
+	case <-a.locks.trips.alarms.at(a.shareUntil):
+		return fmt.Errorf("latchkit: acquire %q: %w: not answered within %v: %w", a.key, ErrUnavailable, tripLimit, ErrTripTimeout)
 	}
-	if f.err == nil {
-		return nil, errAgain
+	if f.err == nil || f.want.Replicas > a.want.Replicas {
+		return nil
 	}
 	var busy *NotAcquiredError
-	if errors.As(f.err, &busy) {
-		again := *busy
-		again.Key, again.cause = a.key, nil
-		return nil, &again
+	if !errors.As(f.err, &busy) {
+		return f.err
 	}
-	return nil, f.err
+	if !busy.Completed && (f.want.Kind != a.want.Kind || f.want.Limit != a.want.Limit || f.want.Fair != a.want.Fair) {
+		return nil // what kept the one out may let the other in
+	}
+	again := *busy
+	again.Key, again.cause = a.key, nil
+	return &again
 }
 
 // queue waits for a turn.
 func (a *acquisition) queue(g *gate) (*Lease, error) {
-	defer a.disarm()
-	began := time.Now()
+	panics := true
+	defer func() {
+		a.disarm()
+		if panics { // the Tracer did; whoever recovers finds the queue without it
+			if t := a.withdraw(g); t.lease != nil {
+				_ = t.lease.Release(a.ctx)
+			}
+		}
+	}()
 	a.waits()
+	panics = false
+	began := time.Now()
 	var t turn
 	var why error
 	select {
@@ -211,12 +229,32 @@ func (a *acquisition) queue(g *gate) (*Lease, error) {
 	case t.err != nil:
 		return nil, a.shared(t.err)
 	case why != nil:
-		g.shard.Lock()
-		busy := g.busy(a.key, time.Now())
-		g.shard.Unlock()
-		return nil, a.refused(busy, why)
+		return nil, a.gaveUp(g, why)
 	}
 	return a.lead(g)
+}
+
+// gaveUp is the error of an acquisition that has left the queue because of why. As long as nobody is known to hold the
+// key, for the first try of those in front is under way, it is their verdict: a store that does not answer is not "busy".
+func (a *acquisition) gaveUp(g *gate, why error) error {
+	for {
+		g.shard.Lock()
+		busy := g.busy(a.key, time.Now())
+		known := g.refusal != nil || !g.open()
+		if known || why == errWaitSpent && !g.flying {
+			g.shard.Unlock()
+			return a.refused(busy, why)
+		}
+		if why != errWaitSpent {
+			g.shard.Unlock()
+			return a.ended(why)
+		}
+		f := g.board()
+		g.shard.Unlock()
+		if err := a.share(f); err != nil {
+			return err
+		}
+	}
 }
 
 // withdraw takes the acquisition out of the queue. It returns the signal that came at the same moment, if any.
@@ -235,13 +273,16 @@ func (a *acquisition) withdraw(g *gate) (t turn) {
 }
 
 // takeOver makes a handed lease the caller's. One whose wait was spent in the same moment takes it, one whose context
-// has ended gives it back.
+// has ended gives it back. One that ended before its taker came to run, in a process that stood still, is no lease.
 func (a *acquisition) takeOver(lease *Lease) (*Lease, error) {
-	a.stats.handOff = true
 	if err := a.ctx.Err(); err != nil {
 		_ = lease.Release(a.ctx) // what fails is undone later
 		return nil, a.refused(&NotAcquiredError{}, err)
 	}
+	if lease.heldError() != nil {
+		return nil, errAgain
+	}
+	a.stats.handOff = true
 	if a.maxHold > 0 {
 		shard := lease.hold.tenure.gate.shard
 		shard.Lock()
@@ -302,16 +343,31 @@ func (a *acquisition) alarm() <-chan time.Time {
 func (a *acquisition) disarm() {
 	if a.timer != nil {
 		a.timer.Stop()
+		a.timer = nil
 	}
 }
 
 // lead talks to the backend for the queue until the acquisition has its lease or its wait is over. On return it
-// leads no more.
+// leads no more, and when the Backend or the Tracer panics neither: whoever recovers finds the key as it was.
 func (a *acquisition) lead(g *gate) (*Lease, error) {
-	defer a.disarm()
+	panics := true
+	defer func() {
+		a.disarm()
+		if panics {
+			_ = a.stepDown(g, nil, false)
+		}
+	}()
+	lease, err := a.strive(g)
+	panics = false
+	return lease, err
+}
+
+func (a *acquisition) strive(g *gate) (*Lease, error) {
 	var quarantine error // the last verdict, when it was one that is waited out
 	for {
 		switch busy, why := a.pause(g); {
+		case why == ErrClosed:
+			return nil, a.stepDown(g, ErrClosed, true)
 		case why != nil && quarantine != nil:
 			return nil, a.stepDown(g, a.waitedOut(quarantine, why), false)
 		case why != nil:
@@ -378,7 +434,7 @@ func (a *acquisition) stepDown(g *gate, err error, forAll bool) error {
 	g.queue.remove(a)
 	g.leading, a.leads = false, false
 	if !errors.As(err, &busy) || busy.Completed {
-		g.fail(err)
+		g.fail(err, a.want.Replicas)
 	} else {
 		g.refusal = busy
 	}
@@ -457,7 +513,7 @@ func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {
 	case <-a.alarm():
 		return &busy, errWaitSpent
 	case <-a.locks.live.closing:
-		return nil, nil // enter's and establish's business
+		return &busy, ErrClosed
 	}
 }
 

@@ -26,6 +26,17 @@ func (w *watch) nudge() {
 	}
 }
 
+// nudge has the leader of key's queue look again, for an undo may have freed it: waiters do not listen to their own
+// engine.
+func (locks *Locks) nudge(key string) {
+	shard := locks.gates.shard(key)
+	shard.Lock()
+	defer shard.Unlock()
+	if g := shard.gates[key]; g != nil && g.watch != nil {
+		g.watch.nudge()
+	}
+}
+
 // subscribe gives the gate its watch. When it stands, a try made from now on cannot miss a release.
 func (a *acquisition) subscribe(g *gate) *watch {
 	w := &watch{wake: make(chan struct{}, 1), stop: func() {}}

@@ -196,7 +196,7 @@ func (w *watchdog) renewBatch(batch []*tenure) {
 		return
 	}
 	sent := time.Now()
-	w.locks.backend.Do(w.locks.trips.alarms.newTrip(context.Background(), nil, sent.Add(limit)), ops)
+	w.locks.trips.make(context.Background(), nil, sent.Add(limit), ops)
 	took := time.Since(sent)
 	for i, t := range live {
 		w.settle(t, ops[i], sent, took)

@@ -24,6 +24,7 @@ local function taken(lock, form)
   if left == -1 or form ~= 'string' and form ~= 'zset' then
     return 'X'
   end
+  left = left < 1 and 1 or left -- 0 in its last millisecond, which would mean that it is not held
   local value = form == 'string' and call('GET', lock) or ''
   if string.sub(value, 1, 10) == 'completed:' or form == 'zset' and completed(lock) then
     return 'C,' .. left

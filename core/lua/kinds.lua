@@ -123,6 +123,7 @@ local function look(o)
   if left == -1 then
     return { form = 'other' }
   end
+  left = left < 1 and 1 or left -- 0 in its last millisecond, which would mean that it is not known
   if form == 'string' then
     local value = call('GET', o.lock)
     local owner = match(value, '^(%x+)[:*]%d+:')

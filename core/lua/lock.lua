@@ -150,6 +150,7 @@ for i = 1, #actions do
         if left == -1 or (value == nil and call('TYPE', lock).ok ~= 'zset') then
           return 'X;'
         end
+        left = left < 1 and 1 or left -- 0 in its last millisecond, which would mean that it is not known
         if value and sub(value, 1, 10) == 'completed:' or value == nil and completed(lock) then
           return 'C,' .. left .. ';'
         end
