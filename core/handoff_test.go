@@ -36,6 +36,7 @@ func TestWhatIsHandedOn(t *testing.T) {
 				got := make(chan *core.Lease)
 				go func() { got <- acquire(t, locks, "k", append(c.next, core.WithWait(time.Minute))...) }()
 				time.Sleep(c.hold)
+				synctest.Wait()
 				deadline := first.Deadline()
 				release(t, first)
 				next := <-got
@@ -114,6 +115,7 @@ func TestTimeIsCountedFromBeforeSending(t *testing.T) {
 			t.Errorf("a lease of 30s ends %v after it was asked for", left)
 		}
 		time.Sleep(25 * time.Second)
+		synctest.Wait()
 		if len(renewed) != 2 || renewed[0] != 10*time.Second || renewed[1] != 20*time.Second {
 			t.Errorf("renewed after %v, want each third of the TTL", renewed)
 		}
@@ -288,6 +290,7 @@ func TestOneSubscriptionForAll(t *testing.T) {
 			go locks.Acquire(t.Context(), "k", core.WithWait(time.Second))
 		}
 		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
 		if n := stand.Load(); n != 1 {
 			t.Errorf("%d subscriptions of 10 waiters", n)
 		}
