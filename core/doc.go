@@ -9,6 +9,14 @@
 // callers of this process, waits, renews, passes the lock on, retries and undoes. Backends are [Redis] (one server,
 // Sentinel or Cluster), [RedLock] over independent servers, [Local] in this process, and [Timestamp], an older protocol.
 //
+// # Ways to lock
+//
+// [Locks.Acquire] takes one key, and fails fast unless [WithWait] lets it wait. [Do] runs a function under a lock,
+// [AcquireAll] takes several keys or none, and [Lead] has one of many processes at work. [WithShared] lets readers in
+// together, [WithLimit] up to n holders, and [WithFair] serves in order of arrival. An Acquire under the context of a
+// lease re-enters it; [Lease.Export] carries that to another process. [Locks.Inspect], [Locks.Leases] and
+// [Locks.ForceRelease] are for those who operate a service.
+//
 // # What is promised
 //
 // While a lease lives, no other lease on its key does, whoever asks and from wherever, as long as the backend keeps its

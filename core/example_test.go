@@ -45,6 +45,30 @@ func Example() {
 	// in Redis: 1
 }
 
+func ExampleRedis() {
+	addr, stop, err := embedded.Start() // a Redis inside this program
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer stop()
+	rdb := redis.NewClient(&redis.Options{Addr: addr}) // or NewFailoverClient, NewClusterClient
+	defer rdb.Close()
+	locks, err := core.New(core.Redis(rdb))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+	lease, err := locks.Acquire(ctx, "order:42")
+	fmt.Println(lease.Backend(), err)
+	fmt.Println(lease.Release(ctx), rdb.Exists(ctx, "order:42").Val())
+	// Output:
+	// redis <nil>
+	// <nil> 0
+}
+
 func ExampleDo() {
 	locks := newLocal()
 	err := core.Do(context.Background(), locks, "order:42", func(ctx context.Context) error {

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"sync"
 	"time"
+
+	"github.com/latchkit/latchkit/internal/demo"
 )
 
 // crew are the workers, each a process of its own.
@@ -26,51 +23,28 @@ type event struct {
 }
 
 type worker struct {
-	process *os.Process
-	stdin   io.Closer // it leaves when this is closed
-	gone    chan struct{}
+	process *demo.Process
+	told    chan struct{} // closed when it has said all that it will
 }
 
 // hire starts a worker for each name. The crew is to be dismissed, also after an error.
-func hire(ctx context.Context, addr string, names ...string) (*crew, error) {
+func hire(redisAddr string, names ...string) (*crew, error) {
 	c := &crew{workers: map[string]*worker{}, events: make(chan event, 1024)} // never full within the show
-	self, err := os.Executable()
-	if err != nil {
-		return c, err
-	}
-	env := append(os.Environ(), fmt.Sprintf("%s=%s scheduler:%d:", workerEnv, addr, os.Getpid()))
 	for _, name := range names {
-		cmd := exec.CommandContext(ctx, self)
-		cmd.Env, cmd.Stderr = env, os.Stderr
-		if err := c.start(name, cmd); err != nil {
+		process, err := demo.Start(redisAddr, fmt.Sprintf("scheduler:%d:", os.Getpid()))
+		if err != nil {
 			return c, err
 		}
+		w := &worker{process, make(chan struct{})}
+		c.workers[name] = w
+		go func() {
+			defer close(w.told)
+			for line, err := process.Line(); err == nil; line, err = process.Line() {
+				c.events <- read(name, line)
+			}
+		}()
 	}
 	return c, nil
-}
-
-func (c *crew) start(name string, cmd *exec.Cmd) error {
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	w := &worker{cmd.Process, stdin, make(chan struct{})}
-	c.workers[name] = w
-	go func() {
-		defer close(w.gone)
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			c.events <- read(name, lines.Text())
-		}
-		_ = cmd.Wait() // a killed one has failed
-	}()
-	return nil
 }
 
 // read reads a line: a word and a number, else it is an error's text.
@@ -85,23 +59,15 @@ func read(who, line string) event {
 // kill ends a worker without a chance to say good-bye. All that it has told is in events afterwards.
 func (c *crew) kill(name string) {
 	w := c.workers[name]
-	_ = w.process.Kill()
-	<-w.gone
+	delete(c.workers, name)
+	w.process.Kill()
+	<-w.told
 }
 
 // dismiss has all workers leave, and waits for them.
 func (c *crew) dismiss() {
-	var wg sync.WaitGroup
 	for _, w := range c.workers {
-		wg.Go(func() {
-			_ = w.stdin.Close()
-			select {
-			case <-w.gone:
-			case <-time.After(5 * time.Second):
-				_ = w.process.Kill()
-				<-w.gone
-			}
-		})
+		_ = w.process.Stop()
+		<-w.told
 	}
-	wg.Wait()
 }

@@ -6,13 +6,11 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
-	"github.com/latchkit/latchkit/internal/embedded"
+	"github.com/latchkit/latchkit/internal/demo"
 )
 
 const (
@@ -23,29 +21,14 @@ const (
 )
 
 func main() {
-	if isWorker() {
-		os.Exit(work())
-	}
-	addr := flag.String("redis", "", "`host:port` of a Redis; one inside the program unless set")
-	flag.Parse()
-	if err := run(os.Stdout, *addr); err != nil {
-		fmt.Fprintln(os.Stderr, "scheduler:", err)
-		os.Exit(1)
-	}
+	demo.Child(standBy)
+	demo.Main(run)
 }
 
-func run(out io.Writer, addr string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
+func run(ctx context.Context, out io.Writer, redisAddr string) error {
+	ctx, cancel := context.WithTimeout(ctx, patient)
 	defer cancel()
-	if addr == "" {
-		embeddedAddr, stop, err := embedded.Start()
-		if err != nil {
-			return err
-		}
-		defer stop()
-		addr = embeddedAddr
-	}
-	crew, err := hire(ctx, addr, "anna", "ben", "cleo")
+	crew, err := hire(redisAddr, "anna", "ben", "cleo")
 	defer crew.dismiss()
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,14 +9,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/latchkit/latchkit/internal/demo"
 	"github.com/latchkit/latchkit/internal/redistest"
 )
 
 // The workers are processes of the test's own program.
 func TestMain(m *testing.M) {
-	if isWorker() {
-		os.Exit(work())
-	}
+	demo.Child(standBy)
 	goleak.VerifyTestMain(m)
 }
 
@@ -34,7 +32,7 @@ var (
 func expect(t *testing.T, addr string) {
 	t.Parallel() // most of it is waiting
 	var out bytes.Buffer
-	if err := run(&out, addr); err != nil {
+	if err := demo.Run(t.Context(), &out, addr, run); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	t.Log("\n" + out.String())

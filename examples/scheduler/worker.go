@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,39 +12,19 @@ import (
 	"github.com/latchkit/latchkit/core"
 )
 
-// workerEnv makes a process of this program a worker: the Redis, and the prefix of its keys.
-const workerEnv = "LATCHKIT_SCHEDULER"
-
-func isWorker() bool { return os.Getenv(workerEnv) != "" }
-
-// work is a worker's main.
-func work() int {
-	addr, prefix, _ := strings.Cut(os.Getenv(workerEnv), " ")
-	if err := standBy(addr, prefix); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	return 0
-}
-
-// standBy runs the jobs whenever it is this process's turn to lead, until standard input ends: with its parent at the
-// latest.
-func standBy(addr, prefix string) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
+// standBy is a worker: it runs the jobs whenever it is this process's turn to lead. args are the Redis, and the prefix of
+// its keys.
+func standBy(ctx context.Context, out io.Writer, args []string) error {
+	addr, prefix := args[0], args[1]
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 	locks, err := core.New(core.Redis(rdb), core.WithPrefix(prefix), core.WithTTL(ttl))
 	if err != nil {
 		return err
 	}
-	defer locks.Close(context.Background())
+	defer locks.Close(context.WithoutCancel(ctx))
 
-	jobs := scheduler{rdb, prefix + "last job"}
+	jobs := scheduler{rdb, prefix + "last job", out}
 	err = core.Lead(ctx, locks, "leader", jobs.run)
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -59,12 +37,13 @@ func standBy(addr, prefix string) error {
 type scheduler struct {
 	rdb  *redis.Client
 	last string // the key of that number
+	out  io.Writer
 }
 
 // run goes on until ctx ends, which it does before another can lead.
 func (s scheduler) run(ctx context.Context) error {
 	lease, _ := core.FromContext(ctx)
-	fmt.Println("leads", lease.Fence())
+	fmt.Fprintln(s.out, "leads", lease.Fence())
 	pause := time.NewTicker(rest)
 	defer pause.Stop()
 	for {
@@ -75,7 +54,7 @@ func (s scheduler) run(ctx context.Context) error {
 		if err := s.rdb.Set(ctx, s.last, last+1, time.Minute).Err(); err != nil {
 			return err
 		}
-		fmt.Println("job", last+1)
+		fmt.Fprintln(s.out, "job", last+1)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/grpclock"
+	"github.com/latchkit/latchkit/internal/demo/rpc"
 	"github.com/latchkit/latchkit/otellock"
 	"github.com/redis/go-redis/extra/redisotel/v9"
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 const methodPay = "/shop.Orders/Pay"
@@ -58,7 +58,7 @@ func startOrders(redisAddr string, tp trace.TracerProvider) (*orders, error) {
 			grpclock.WithLocker(locks), grpclock.WithAcquire(core.WithWait(10*time.Second)))),
 	)
 	o := &orders{addr: listener.Addr().String(), charging: make(chan struct{}, 1), tracer: tp.Tracer("orders")}
-	server.RegisterService(&service, o)
+	rpc.Register(server, methodPay, o.pay)
 	go func() { _ = server.Serve(listener) }() // it ends with the server
 	o.stop = func() {
 		server.GracefulStop()
@@ -69,7 +69,7 @@ func startOrders(redisAddr string, tp trace.TracerProvider) (*orders, error) {
 }
 
 // pay runs under the lock of its order.
-func (o *orders) pay(ctx context.Context, order *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+func (o *orders) pay(ctx context.Context, order string) (string, error) {
 	_, span := o.tracer.Start(ctx, "charge the card")
 	defer span.End()
 	select {
@@ -79,26 +79,7 @@ func (o *orders) pay(ctx context.Context, order *wrapperspb.StringValue) (*wrapp
 	select {
 	case <-time.After(250 * time.Millisecond): // the card company takes its time
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return "", context.Cause(ctx)
 	}
-	return wrapperspb.String("paid " + order.Value), nil
-}
-
-// service is what protoc would have made of: service Orders { rpc Pay(google.protobuf.StringValue) returns (…); }
-var service = grpc.ServiceDesc{
-	ServiceName: "shop.Orders",
-	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{
-		MethodName: "Pay",
-		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-			order := new(wrapperspb.StringValue)
-			if err := decode(order); err != nil {
-				return nil, err
-			}
-			info := &grpc.UnaryServerInfo{Server: srv, FullMethod: methodPay}
-			return intercept(ctx, order, info, func(ctx context.Context, req any) (any, error) {
-				return srv.(*orders).pay(ctx, req.(*wrapperspb.StringValue))
-			})
-		},
-	}},
+	return "paid " + order, nil
 }

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
+	"github.com/latchkit/latchkit/internal/demo/rpc"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // traceHeader tells the caller under which id to look for its request.
@@ -43,12 +43,12 @@ func newShop(tp trace.TracerProvider, replicas ...string) (http.Handler, func(),
 	var turn atomic.Uint32
 	router.POST("/orders/:orderID/pay", func(c *gin.Context) {
 		replica := orders[(int(turn.Add(1))-1)%len(orders)]
-		receipt := new(wrapperspb.StringValue)
-		if err := replica.Invoke(c.Request.Context(), methodPay, wrapperspb.String(c.Param("orderID")), receipt); err != nil {
+		receipt, err := rpc.Call(c.Request.Context(), replica, methodPay, c.Param("orderID"))
+		if err != nil {
 			c.String(http.StatusBadGateway, err.Error())
 			return
 		}
-		c.String(http.StatusOK, receipt.Value)
+		c.String(http.StatusOK, receipt)
 	})
 	handler := otelhttp.NewHandler(router, "request",
 		otelhttp.WithTracerProvider(tp), otelhttp.WithPropagators(propagation.TraceContext{}))

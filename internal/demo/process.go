@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // argsVariable tells a process that it was started by Start, and with what.
@@ -15,9 +16,10 @@ const argsVariable = "LATCHKIT_DEMO_PROCESS"
 
 // Process is one more process of this program, as another machine would run it.
 type Process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	lines *bufio.Scanner
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stdout io.Closer
+	lines  *bufio.Scanner
 }
 
 // Start starts this program again. There, [Child] runs with args, none of which may contain a newline. What it writes to
@@ -27,33 +29,41 @@ func Start(args ...string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A pipe of our own can be read to its end when the process has gone; one of exec's is closed then.
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer write.Close()
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), argsVariable+"="+strings.Join(args, "\n"))
-	cmd.Stderr = os.Stderr
+	cmd.Stdout, cmd.Stderr = write, os.Stderr
 	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
+		read.Close()
 		return nil, err
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	return &Process{cmd, stdin, bufio.NewScanner(stdout)}, cmd.Start()
+	return &Process{cmd, stdin, read, bufio.NewScanner(read)}, nil
 }
 
-// Line returns the next line that the process has written. One caller at a time.
+// Line returns the next line that the process has written, and io.EOF after the last. One caller at a time.
 func (p *Process) Line() (string, error) {
 	if p.lines.Scan() {
 		return p.lines.Text(), nil
 	}
+	_ = p.stdout.Close()
 	if err := p.lines.Err(); err != nil {
 		return "", err
 	}
 	return "", io.EOF
 }
 
-// Stop asks the process to end and waits until it has.
+// Stop asks the process to end and waits until it has: 10 s, and then kills it. What it has written can still be read.
 func (p *Process) Stop() error {
+	defer time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() }).Stop()
 	_ = p.stdin.Close()
 	return p.cmd.Wait()
 }

@@ -42,7 +42,7 @@ func work(ctx context.Context) error { return ctx.Err() }
 
 // frameworks are the surroundings that differ: the first whose package a fragment names is its own.
 var frameworks = []struct{ name, code string }{
-	{"ginlock", "var r *gin.Engine\nvar pay, create, checkout gin.HandlerFunc\n"},
+	{"ginlock", "var r *gin.Engine\nvar pay, create, checkout, buy gin.HandlerFunc\nvar theShop ginlock.KeyFunc\nvar wait ginlock.Option\n"},
 	{"gin", "var r *gin.Engine\nvar pay gin.HandlerFunc\n"},
 	{"echolock", "var e *echo.Echo\nvar pay echo.HandlerFunc\n"},
 	{"grpclock", "var lock grpclock.KeyFunc\nvar tls credentials.TransportCredentials\n"},
