@@ -1,6 +1,6 @@
 # make test is the whole check, on a fresh machine too: it installs what is missing first.
 
-.PHONY: test quick lint fuzz bench test-servers test-ui e2e-tracing
+.PHONY: test quick lint fuzz model bench test-servers test-ui e2e-tracing
 
 test:
 	internal/tools/install-redis.sh
@@ -40,3 +40,8 @@ test-ui:
 # What examples/tracing exports, as Jaeger shows it. Building Jaeger takes minutes, the first time.
 e2e-tracing:
 	cd internal/tools/e2e-tracing && go run .
+
+# What a RedLock can come to, explored: tens of millions of states, in some minutes and some GB. A plain go test explores
+# the small models only.
+model:
+	go test ./internal/model -count=1 -v -timeout 1h -long

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -50,11 +51,11 @@ func isNil(rdb redis.UniversalClient) bool {
 // serverOf puts a client's connections under our rules: a context's deadline bounds the socket, a read takes no longer
 // than a trip, and nothing is sent twice. A *redis.Client gives a clone that shares the pool and is never closed, but
 // has lost the client's hooks, so one that obeys contexts already is used as it is. Other clients cannot be cloned: their
-// trips run in a goroutine that is left behind when the context ends first.
+// trips run in a goroutine that is left behind when the context ends first. How many are, is bounded.
 func serverOf(name string, rdb redis.UniversalClient) *server {
 	c, ok := rdb.(*redis.Client)
 	if !ok {
-		return &server{name: name, client: detached{guard{rdb}},
+		return &server{name: name, client: detached{guard{rdb}, new(atomic.Int64)},
 			subscribe: func(ctx context.Context) *redis.PubSub { return rdb.Subscribe(ctx) }}
 	}
 	if !c.Options().ContextTimeoutEnabled {
@@ -65,16 +66,36 @@ func serverOf(name string, rdb redis.UniversalClient) *server {
 		subscribe: func(ctx context.Context) *redis.PubSub { return c.Subscribe(ctx) }}
 }
 
-type detached struct{ rdb doer }
+type detached struct {
+	rdb  doer
+	left *atomic.Int64 // goroutines that were left behind
+}
+
+// maxLeft bounds those. A client without timeouts of its own would gather them for as long as its server hangs.
+const maxLeft = 256
+
+var errHangs = fmt.Errorf("%w: the client hangs in as many commands as are borne", redis.ErrPoolTimeout)
 
 func (d detached) Process(ctx context.Context, cmd redis.Cmder) error {
-	done := make(chan error, 1)
-	go func() { done <- d.rdb.Process(ctx, cmd) }()
+	if d.left.Load() >= maxLeft {
+		return errHangs
+	}
+	done, gone := make(chan error), make(chan struct{})
+	go func() {
+		err := d.rdb.Process(ctx, cmd)
+		select {
+		case done <- err:
+		case <-gone:
+			d.left.Add(-1)
+		}
+	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		// The command object stays with the goroutine: nobody reads it any more.
+		d.left.Add(1)
+		close(gone)
 		return ctx.Err()
 	}
 }

@@ -260,14 +260,19 @@ func (b *redLock) Observe(t Tracer) {
 	}
 }
 
-// Close implements Closer: what the nodes are owed is tried once more, and then left to its TTL. It takes the node
-// timeout at most, unless the Backend is still in use.
+// Probe implements Prober: a majority of nodes can be written to.
+func (b *redLock) Probe(ctx context.Context, _ string) error {
+	return b.ask(ctx, "p", "").outcome()
+}
+
+// Close implements Closer: what the nodes are owed is tried once more, and then left to its TTL. It takes a few node
+// timeouts at most, also when another engine goes on using the Backend.
 func (b *redLock) Close() error {
 	for _, n := range b.nodes {
 		n.hub.close()
 		n.payNow()
 	}
-	b.running.wait()
+	b.running.wait(max(tripLimit, 4*b.timeout))
 	for _, n := range b.nodes {
 		n.forgive()
 	}
@@ -297,11 +302,18 @@ func (r *runners) end() {
 	}
 }
 
-func (r *runners) wait() {
+// wait returns when there are none, or after limit.
+func (r *runners) wait(limit time.Duration) {
 	r.mu.Lock()
 	n, idle := r.n, r.idle
 	r.mu.Unlock()
-	if n > 0 {
-		<-idle
+	if n == 0 {
+		return
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
 	}
 }

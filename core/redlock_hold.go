@@ -15,6 +15,7 @@ type quorumHold struct {
 	places   []place   // by node
 	fence    int64     // the first of the grant: what the lock says in Redis
 	deadline time.Time // the hold is valid till then by our clock; zero: it never was
+	over     bool      // it is being given back: whatever extends it now comes too late
 }
 
 // place is what is known of a hold at one node.
@@ -67,25 +68,30 @@ func (h *quorumHold) granted(i int, a nodeSays, ttl time.Duration) {
 }
 
 // present notes that the node has the lock in this hold's name, with ttl left at least.
+//
+// It has been there all the time if by what was known it cannot have run out yet: what is deleted before its time is not
+// filled in. Else an operation whose answer was lost may have filled it in, after others had it.
 func (h *quorumHold) present(i int, a nodeSays, ttl time.Duration) standing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := &h.places[i]
+	certain := a.now < p.until
 	p.until = max(p.until, a.now+ttl.Microseconds())
 	switch {
 	case h.unknown:
 		return counts
 	case a.life == "-":
 		return absent // brought back by a snapshot, perhaps: it counts when the node has been judged
-	case p.state == kept && p.life == a.life:
-		return counts
-	case p.state == filled && p.life == a.life:
-		return pending
 	case p.state == deleted:
 		return absent
+	case p.state == nowhere, p.life != a.life:
+		p.state, p.life = filled, a.life
+		return absent
+	case p.state == kept && certain:
+		return counts
 	}
-	p.state, p.life = filled, a.life
-	return absent
+	p.state = filled
+	return pending
 }
 
 // missing notes that the node does not have the lock in this hold's name; foreign: but in another's.
@@ -107,11 +113,12 @@ func (h *quorumHold) missing(i int, a nodeSays, foreign bool) standing {
 	return absent
 }
 
-// promote has a filled place count from now on: a quorum of places that always had the lock stands by it.
-func (h *quorumHold) promote(i int) {
+// promote has a filled place count from now on, unless the node has lost its memory of that life since: a quorum of
+// places that always had the lock stands by it.
+func (h *quorumHold) promote(i int, life string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.places[i].state == filled {
+	if h.places[i].state == filled && h.places[i].life == life {
 		h.places[i].state = kept
 	}
 }
@@ -137,11 +144,30 @@ func (h *quorumHold) settled(i int, now int64) bool {
 	return now > h.places[i].loose
 }
 
-// place returns what is known of node i, and until when the hold is valid.
-func (h *quorumHold) place(i int) (p place, fence int64, deadline time.Time) {
+// place returns what is known of node i.
+func (h *quorumHold) place(i int) place {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.places[i], h.fence, h.deadline
+	return h.places[i]
+}
+
+// term returns the fence that the lock says, and until when the hold is valid: the zero time when it never was, or is
+// being given back.
+func (h *quorumHold) term(givingBack bool) (fence int64, deadline time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over && !givingBack {
+		return h.fence, time.Time{}
+	}
+	return h.fence, h.deadline
+}
+
+// end is called before the first node is told to let go: a renewal that was made ready before, and goes out later, fills
+// in nothing any more.
+func (h *quorumHold) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
 }
 
 // prolong moves the deadline on, never back.

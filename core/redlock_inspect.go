@@ -150,7 +150,14 @@ func (f *found) holder() Holder {
 // finds no majority any more and is lost with its next renewal. ErrUnavailable: too few nodes could be reached; those
 // that were have let go all the same.
 func (b *redLock) ForceRelease(ctx context.Context, key string) error {
-	r := b.ask(ctx, "x", key)
+	err := b.ask(ctx, "x", key).outcome()
+	if errors.Is(err, errTooLate) {
+		err = b.ask(ctx, "x", key).outcome() // now that the nodes' clocks are known
+	}
+	return err
+}
+
+func (r *round) outcome() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err

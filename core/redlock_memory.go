@@ -217,8 +217,8 @@ func (b *redLock) look() []sight {
 	return b.each(func(ctx context.Context, n *node) sight { return n.mark(ctx, nil, blank, 0, 0, 0) })
 }
 
-// refuseDoubles refuses the same server given twice; the later of the two is not used.
-func (b *redLock) refuseDoubles(seen []sight) error {
+// refuseDoubles refuses the same server given twice; the later of the two is not used until it is seen to be another.
+func (b *redLock) refuseDoubles(seen []sight) (err error) {
 	by := map[string]*node{}
 	for _, s := range seen {
 		if s.err != nil {
@@ -227,15 +227,23 @@ func (b *redLock) refuseDoubles(seen []sight) error {
 		first := by[s.run]
 		if first == nil {
 			by[s.run] = s.node
-			continue
+		} else if err == nil {
+			err = fmt.Errorf("%w: RedLock: nodes %d and %d are the same server (run id %s)", ErrInvalidOption,
+				first.index, s.node.index, s.run)
 		}
-		s.node.mu.Lock()
-		s.node.double = true
-		s.node.mu.Unlock()
-		return fmt.Errorf("%w: RedLock: nodes %d and %d are the same server (run id %s)", ErrInvalidOption, first.index,
-			s.node.index, s.run)
+		s.node.appears(s.life, first != nil)
 	}
-	return nil
+	return err
+}
+
+// appears notes what the judge has seen: of a node that is in another life by now the marker is not known.
+func (n *node) appears(life string, double bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.double = double
+	if double || n.marker.life != life {
+		n.marker = marker{}
+	}
 }
 
 // pass judges what was seen. False: look again, for something has changed meanwhile, or another judge is in the midst of

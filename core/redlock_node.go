@@ -28,7 +28,8 @@ type node struct {
 	idle    bool // and waits for kick
 	kick    chan struct{}
 	known   bool // it has answered once, so its clock is known
-	double  bool // it is the same server as another node: never used
+	double  bool // it is the same server as another node: not used, until the judge finds it to be one of its own
+	silent  bool // its last trip has failed
 	clock   nodeClock
 	marker  marker // as it was last seen; zero: not known
 	debts   nodeDebts
@@ -130,7 +131,6 @@ func (n *node) serve() {
 	defer linger.Stop()
 	batch := make([]errand, 0, 4)
 	for {
-		var known, double bool
 		n.mu.Lock()
 		batch = append(batch[:0], n.queue[:min(len(n.queue), maxBatch)]...)
 		rest := copy(n.queue, n.queue[len(batch):])
@@ -139,7 +139,7 @@ func (n *node) serve() {
 		n.idle = len(batch) == 0 && !n.debts.closing
 		n.serving = len(batch) > 0 || n.idle
 		serving := n.serving
-		known, double = n.known, n.double
+		known, double, hopeless := n.known, n.double, n.silent && n.debts.closing
 		n.mu.Unlock()
 		switch {
 		case !serving:
@@ -148,8 +148,11 @@ func (n *node) serve() {
 			if !n.linger(linger) {
 				return
 			}
+		case hopeless:
+			reject(n, batch, errTooOld) // each would take as long as the last
 		case double:
 			reject(n, batch, errSameServer)
+			n.lock.askJudge()
 		case !known:
 			reject(n, batch, errNotKnown)
 			n.lock.askJudge()
@@ -194,6 +197,9 @@ func (n *node) trip(batch []errand) {
 	began := time.Now()
 	text, err := n.call(ctx, requests)
 	cancel()
+	n.mu.Lock()
+	n.silent = err != nil
+	n.mu.Unlock()
 	if err != nil {
 		n.connect(err)
 		wrapped, unsent := classify(err)
@@ -204,12 +210,15 @@ func (n *node) trip(batch []errand) {
 	}
 	f := fields{text: text}
 	says := nodeSays{life: f.next(), now: f.number(), quarantine: f.milliseconds()}
-	news := f.next()
+	if news := f.next(); news != "" && !f.bad && !n.recognize(news) {
+		for _, e := range sent {
+			e.answer(n, answer{err: errSameServer})
+		}
+		n.lock.askJudge()
+		return
+	}
 	if !f.bad {
 		n.learn(says.now, began, time.Now())
-		if news != "" {
-			n.recognize(news)
-		}
 	}
 	for _, e := range sent {
 		a := f.answer()
@@ -274,15 +283,32 @@ func (n *node) call(ctx context.Context, requests []request) (string, error) {
 // marker is a node's marker as the script wants it told.
 type marker struct{ text, life, run, until string }
 
-// recognize notes the marker of a ready node, of which the script has said that it is good.
-func (n *node) recognize(text string) {
+// recognize notes the marker of a ready node, of which the script has said that it is good. False: it is another node's
+// marker, so this client has come to lead to that one's server, and would give it a second vote.
+func (n *node) recognize(text string) bool {
 	f := strings.Split(text, ":")
 	if len(f) != 6 {
-		return
+		return true
+	}
+	for _, other := range n.lock.nodes {
+		if other != n && other.lives(f[1]) {
+			n.mu.Lock()
+			n.double = true
+			n.mu.Unlock()
+			return false
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.marker = marker{text: text, life: f[1], run: "run_id:" + f[2], until: f[4]}
+	return true
+}
+
+// lives tells whether the node was last seen in that life of its memory.
+func (n *node) lives(life string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.marker.life == life
 }
 
 // answer reads the next answer; lua/redlock.lua says what they look like.

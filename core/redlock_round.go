@@ -26,6 +26,8 @@ type round struct {
 	sent, limit           time.Time
 	done                  chan struct{} // closed when decided
 
+	notAfter []int64 // by node, and for the node's goroutine alone: it does nothing after that, in the node's time
+
 	mu      sync.Mutex
 	votes   []vote // by node
 	silent  int    // nodes that have not answered yet
@@ -46,8 +48,11 @@ func (b *redLock) newRound(op *Op) *round {
 	r := &round{lock: b, op: op, action: letters[actionLetter(op)], key: op.Key, name: name, companion: companionName("wait", name),
 		engine: op.Waiter, millis: millis(op), label: meta(op), ttl: op.TTL, keep: op.Keep, fences: max(1, op.Fences)}
 	r.hold = b.holdOf(op)
-	if op.Action == Try || op.Action == Refill {
+	switch op.Action {
+	case Try, Refill:
 		r.proposal = b.propose(r.fences)
+	case Release:
+		r.hold.end()
 	}
 	return r.start()
 }
@@ -56,6 +61,7 @@ func (b *redLock) newRound(op *Op) *round {
 func (r *round) start() *round {
 	r.sent, r.done = time.Now(), make(chan struct{})
 	r.votes, r.silent = make([]vote, len(r.lock.nodes)), len(r.lock.nodes)
+	r.notAfter = make([]int64, len(r.lock.nodes))
 	limit := r.lock.timeout
 	if r.action == "t" || r.action == "w" || r.action == "e" || r.action == "f" {
 		limit = min(limit, r.ttl/4)
@@ -82,7 +88,7 @@ func (r *round) request(n *node, q *request, now time.Time) bool {
 		q.text(r.millis)
 		q.number(int64(r.fences))
 		q.text(r.label)
-		q.number(n.timeAt(r.limit))
+		q.number(r.expires(n, r.limit))
 		q.number(r.proposal)
 	case "e", "k":
 		r.requestFill(n, q, now)
@@ -91,7 +97,7 @@ func (r *round) request(n *node, q *request, now time.Time) bool {
 		q.number(r.proposal)
 	case "x":
 		q.text(ceilMillis(2 * r.lock.timeout))
-		q.number(n.timeAt(r.limit))
+		q.number(r.expires(n, r.limit))
 	case "b":
 		q.number(r.fence)
 		q.number(r.counter)
@@ -99,12 +105,19 @@ func (r *round) request(n *node, q *request, now time.Time) bool {
 	return true
 }
 
+// expires returns the time t as n shows it, after which the operation is to do nothing there.
+func (r *round) expires(n *node, t time.Time) int64 {
+	r.notAfter[n.index] = n.timeAt(t)
+	return r.notAfter[n.index]
+}
+
 // requestFill writes the fields of an operation that fills the lock in where it is missing and was not deleted.
 func (r *round) requestFill(n *node, q *request, now time.Time) {
-	at, fence, deadline := r.hold.place(n.index)
+	at := r.hold.place(n.index)
+	fence, deadline := r.hold.term(r.action == "k")
 	notAfter, life := int64(0), at.life
 	if at.state != deleted && now.Before(deadline) {
-		notAfter = n.timeAt(sooner(r.limit, deadline))
+		notAfter = r.expires(n, sooner(r.limit, deadline))
 	}
 	if at.state == nowhere {
 		life = "-"
@@ -131,7 +144,7 @@ func (r *round) answer(n *node, a answer) {
 	case !r.decided:
 		r.decide(false)
 	case r.verdict == OK && v.standing == pending:
-		r.hold.promote(n.index)
+		r.hold.promote(n.index, v.life)
 	}
 	failed := r.failed
 	r.mu.Unlock()
@@ -155,8 +168,8 @@ func (r *round) verdictIsOpen(v vote, n *node) bool {
 func (r *round) read(n *node, a answer) vote {
 	v := vote{answer: a}
 	if v.err != nil {
-		if !a.unsent && (r.action == "t" || r.action == "w" || r.action == "e" || r.action == "k") {
-			r.hold.loosen(n.index, n.timeAt(r.limit))
+		if !a.unsent {
+			r.hold.loosen(n.index, r.notAfter[n.index])
 		}
 		v.mark, v.err = '!', fmt.Errorf("%s: %w", n.name, v.err)
 		return v
@@ -167,7 +180,7 @@ func (r *round) read(n *node, a answer) vote {
 	case 'U':
 		v.left = r.lock.timeout // judged by then
 	case 'T':
-		v.err = fmt.Errorf("%w: %s: it came too late by the node's clock", ErrUnavailable, n.name)
+		v.err = fmt.Errorf("%s: %w", n.name, errTooLate)
 	case 'X':
 		v.err = fmt.Errorf("%w: %q", ErrConflict, r.key)
 	}
@@ -238,13 +251,14 @@ func (r *round) undoAt(n *node) {
 	r.mu.Lock()
 	v := r.votes[n.index]
 	r.mu.Unlock()
-	at, _, _ := r.hold.place(n.index)
+	at := r.hold.place(n.index)
 	if v.mark == 'G' || at.state != nowhere || at.loose > 0 {
 		r.owe(n)
 	}
 }
 
 func (r *round) owe(n *node) {
+	r.hold.end()
 	n.owe(&nodeDebt{hold: r.hold, name: r.name, companion: r.companion, engine: r.engine,
 		until: time.Now().Add(r.ttl + r.lock.timeout)})
 }
@@ -319,7 +333,7 @@ func (r *round) decideHeld(final bool) {
 		r.finish(OK, nil)
 		for i := range r.votes {
 			if r.votes[i].standing == pending {
-				r.hold.promote(i)
+				r.hold.promote(i, r.votes[i].life)
 			}
 		}
 	case away > len(r.lock.nodes)-r.lock.quorum:
@@ -371,8 +385,12 @@ func (r *round) decideWriteBack(final bool) {
 	}
 }
 
-// decideSimple: a quorum has done it.
+// decideSimple: a quorum has done it. Force waits for the others too: one that came later would take the lock from the
+// next holder, who is never given it back there.
 func (r *round) decideSimple(final bool) {
+	if r.action == "x" && !final {
+		return
+	}
 	done := r.count(func(v *vote) bool { return v.mark == 'O' })
 	conflicts := r.count(func(v *vote) bool { return v.mark == 'X' })
 	switch {
@@ -385,15 +403,20 @@ func (r *round) decideSimple(final bool) {
 	}
 }
 
-// errNoQuorum is in the errors of rounds that found no quorum. Each node had its time, so the engine does not try again
-// on behalf of a caller.
-var errNoQuorum = errors.New("no quorum of nodes")
+var (
+	// errNoQuorum is in the errors of rounds that found no quorum. Each node had its time, so the engine does not try
+	// again on behalf of a caller.
+	errNoQuorum = errors.New("no quorum of nodes")
+	// errTooLate: by the node's clock. It may be that clock that has gone on since it was last seen, by a step or in an
+	// hour without a word; the answer tells of it, so to try again is worth while.
+	errTooLate = fmt.Errorf("%w: it came too late by the node's clock", ErrUnavailable)
+)
 
 // noQuorum says why there is none. The round is locked.
 func (r *round) noQuorum() error {
 	var lefts []time.Duration
 	var errs []error
-	mine, conflicts, denials := 0, 0, 0
+	mine, late, conflicts, denials := 0, 0, 0, 0
 	for i := range r.votes {
 		v := &r.votes[i]
 		switch {
@@ -406,9 +429,12 @@ func (r *round) noQuorum() error {
 			lefts = append(lefts, v.left)
 		case v.err != nil:
 			errs = append(errs, v.err)
-			if errors.Is(v.err, ErrConflict) {
+			switch {
+			case errors.Is(v.err, errTooLate):
+				late++
+			case errors.Is(v.err, ErrConflict):
 				conflicts++
-			} else if errors.Is(v.err, ErrDenied) {
+			case errors.Is(v.err, ErrDenied):
 				denials++
 			}
 		}
@@ -422,6 +448,8 @@ func (r *round) noQuorum() error {
 	case mine+len(lefts) >= quorum && len(lefts) > 0:
 		slices.Sort(lefts)
 		return &QuarantineError{RetryAfter: lefts[quorum-mine-1]}
+	case mine+late >= quorum && late > 0:
+		return why
 	case why == nil:
 		return fmt.Errorf("%w: %w has the lock", ErrUnavailable, errNoQuorum)
 	default:

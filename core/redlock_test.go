@@ -475,26 +475,32 @@ func TestRedLockFillsInWhatExpiredInSilence(t *testing.T) {
 // L33: fences grow whatever happens to a minority of the nodes.
 func TestRedLockFencesGrow(t *testing.T) {
 	ns := startNodes(t, 5)
-	const most = 200 * time.Millisecond
+	const most = time.Second
 	locks := newLocks(t, ns.redlock(core.WithMaxTTL(most)), core.WithTTL(most), core.WithoutRenewal())
 	var last int64
-	next := func() *core.Lease {
+	next := func(opts ...core.Option) (lease *core.Lease) {
 		t.Helper()
-		lease := acquire(t, locks, "k", core.WithWait(20*time.Second))
+		eventually(t, 20*time.Second, "a lease", func() bool {
+			var err error
+			lease, err = locks.Acquire(t.Context(), "k", append(opts, core.WithWait(20*time.Second))...)
+			return err == nil
+		})
 		if lease.Fence() <= last {
 			t.Fatalf("fence %d after %d", lease.Fence(), last)
 		}
 		last = lease.Fence()
 		return lease
 	}
-	for i := range 600 {
+	for i := range 400 {
+		if i%100 == 50 {
+			ends(t, next(core.WithTTL(most/5)), time.Second) // it expires
+			continue
+		}
 		lease := next()
 		switch {
 		case i%100 == 7:
 			ns[i/100%5].RestartEmpty()
-			release(t, lease)
-		case i%100 == 50:
-			ends(t, lease, time.Second) // it expires
+			lease.Release(t.Context()) // it may have run out
 		case i%10 == 3:
 			for _, s := range ns {
 				s.Client().Del(t.Context(), "k")
@@ -505,7 +511,9 @@ func TestRedLockFencesGrow(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			release(t, lease)
+			if err := lease.Release(t.Context()); err != nil && !errors.Is(err, core.ErrLost) { // slow machines let it run out
+				t.Fatal(err)
+			}
 		}
 	}
 }

@@ -17,7 +17,7 @@
 --       f            n, proposal                        reserve n more fences
 --       b            fence, counter                     write back: raise the counter, and say the fence in the lock
 --       x            ms, not after                      take away by force; leave a trace for ms, see below
---       l, i         nothing                            leave the waiters, inspect
+--       l, i, p      nothing                            leave the waiters, inspect, probe: can this be written to
 -- Times are the node's own, in µs. "life" is the life of the node's memory in which the caller held the lock here, "-"
 -- when it did not; "until" is when the lock expires here as far as the caller knows.
 -- Reply one string: an answer of the node, and one for each operation; fields by ",", answers ended by ";":
@@ -104,7 +104,7 @@ end
 local function publish(companion)
   local outside = others(companion)
   if outside > 0 then
-    call('PUBLISH', companion, ARGV[1])
+    pcall('PUBLISH', companion, ARGV[1]) -- who may not does without, for waiters poll as well
   end
   return outside
 end
@@ -206,6 +206,9 @@ local function other(action, owner, lock, companion, at)
     return 'O,0,' .. publish(companion), 2
   elseif action == 'l' then
     call('ZREM', companion, ARGV[1])
+    return 'O,0,0', 0
+  elseif action == 'p' then
+    call('SET', 'latchkit~probe', '1', 'PX', 1000)
     return 'O,0,0', 0
   elseif value == nil then
     return 'X', 0

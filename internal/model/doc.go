@@ -8,7 +8,7 @@
 //   - Fences grow from grant to grant.
 //   - A hold that was taken away by force on a majority is never prolonged again.
 //   - A lock that was taken away by force at a node where its holder knew it to be does not come back there, unless the
-//     node has lost its memory since.
+//     node has lost its memory since, or has not answered until the lock would have run out.
 //
 // A Rules value can leave out one of the rules at a time, and the explorer then finds the course that breaks a promise:
 // so the model shows that each rule is needed, and that it would see a violation if there were one.

@@ -43,13 +43,13 @@ type node struct {
 }
 
 type view struct {
-	Place   place
-	Same    bool // the node has not lost its memory since the lock got there
-	Expired bool // the lock ran out there by itself
-	Vote    vote
-	Fence   byte // the node's answer to a try
-	Taken   bool // a force took it away there, and the node has not lost its memory since
-	Undo    bool // the node is still to be told to let go
+	Place place
+	Same  bool // the node has not lost its memory since the lock got there
+	Known byte // ticks for which the lock does not run out there, as far as the client knows
+	Vote  vote
+	Fence byte // the node's answer to a try
+	Taken bool // a force took it away there before its time, which has not passed yet, nor has the node lost its memory
+	Undo  bool // the node is still to be told to let go
 }
 
 type phase byte
@@ -134,7 +134,7 @@ func (d *node) bytes() (b [7]byte) {
 	b[2] = 0
 	for i := range clients {
 		v := &d.View[i]
-		b[3+2*i] = byte(v.Place) | bit(v.Same)<<2 | bit(v.Expired)<<3 | bit(v.Undo)<<4 | bit(v.Taken)<<5
+		b[3+2*i] = byte(v.Place) | bit(v.Same)<<2 | bit(v.Undo)<<3 | bit(v.Taken)<<4 | v.Known<<5
 		b[4+2*i] = byte(v.Vote) | v.Fence<<3
 	}
 	return b

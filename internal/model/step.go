@@ -13,6 +13,7 @@ type Rules struct {
 	NoQuarantine    bool // a node without memory grants at once
 	NoRunID         bool // a marker that a snapshot brought back is trusted
 	NoDeletion      bool // what was deleted is filled in like what was forgotten
+	NoDoubt         bool // what may have run out and been filled in, with the answer lost, counts as if always there
 	NoTrace         bool // a force leaves no trace where there is no lock, and that is filled in before it is through
 	FilledCounts    bool // what was filled in counts at once
 	AnsweringAreAll bool // it is a first start when no node that answers has a marker
@@ -217,35 +218,46 @@ func (r *Rules) exchange(s state, c, i int, next emit) {
 		}
 		d.Owner, d.Left = mine, r.Life
 		d.Counter++
-		*v = view{Place: kept, Same: true, Vote: counts, Fence: d.Counter}
+		*v = view{Place: kept, Same: true, Known: r.Life, Vote: counts, Fence: d.Counter}
 		next(s, fmt.Sprintf("node %d grants client %d", i, c), "")
 		*v = view{Vote: absent}
 		next(s, fmt.Sprintf("node %d grants client %d, who never hears of it", i, c), "")
 	case s.Clients[c].Phase == renewing:
+		knew := *v
 		did, broken := r.extend(d, v, mine), ""
 		if v.Taken && d.Owner == mine {
 			broken = "a lock that was taken away by force is back"
 		}
 		next(s, fmt.Sprintf("node %d %s client %d", i, did, c), broken)
+		if d.Owner == mine {
+			*v, v.Vote = knew, absent
+			next(s, fmt.Sprintf("node %d %s client %d, who never hears of it", i, did, c), "")
+		}
 	}
+}
+
+// remembered tells whether the client knows that the lock stands at the node unless it was taken away.
+func (v *view) remembered() bool {
+	return (v.Place == kept || v.Place == filled) && v.Same && v.Known > 0
 }
 
 // extend is what a node does with a renewal.
 func (r *Rules) extend(d *node, v *view, mine byte) string {
 	v.Vote = absent
-	remembers := (v.Place == kept || v.Place == filled) && v.Same && !v.Expired
+	remembers := v.remembered()
 	switch {
 	case d.Lost:
 		return "does not know"
 	case d.Owner == mine:
 		d.Left = r.Life
 		switch {
-		case v.Place == kept && v.Same:
-			v.Vote = counts
-		case v.Place == filled && v.Same:
-			v.Vote = pending
-		case v.Place != deleted:
-			v.Place, v.Same, v.Expired = filled, true, false
+		case v.Place == deleted:
+		case v.Place == nowhere || !v.Same:
+			v.Place, v.Same, v.Known = filled, true, r.Life
+		case v.Place == kept && (remembers || r.NoDoubt):
+			v.Known, v.Vote = r.Life, counts
+		default:
+			v.Place, v.Known, v.Vote = filled, r.Life, pending
 		}
 		return "extends"
 	case (remembers || v.Place == deleted) && !(r.NoDeletion && d.Owner == 0):
@@ -258,7 +270,7 @@ func (r *Rules) extend(d *node, v *view, mine byte) string {
 		return "is not filled in, during a force, for"
 	}
 	d.Owner, d.Left = mine, r.Life
-	v.Place, v.Same, v.Expired = filled, true, false
+	v.Place, v.Same, v.Known = filled, true, r.Life
 	if r.FilledCounts {
 		v.Vote = pending
 	}
@@ -361,7 +373,7 @@ func (r *Rules) forceSteps(s state, next emit) {
 		if d.Owner > 0 {
 			forced.Clients[d.Owner-1].Touched = true
 			v := &d.View[d.Owner-1]
-			v.Taken = v.Place == kept || v.Place == filled
+			v.Taken = v.remembered()
 		}
 		d.Forced, d.Owner, d.Left = true, 0, 0
 		next(forced, fmt.Sprintf("node %d lets go by force", i), "")
@@ -386,12 +398,16 @@ func (r *Rules) tick(s state) state {
 	for i := range r.Nodes {
 		d := &s.Nodes[i]
 		d.Quarantine = max(1, d.Quarantine) - 1
+		for c := range d.View {
+			v := &d.View[c]
+			v.Known = max(1, v.Known) - 1
+			v.Taken = v.Taken && v.Known > 0
+		}
 		if d.Owner == 0 {
 			continue
 		}
 		if d.Left--; d.Left == 0 {
-			v := &d.View[d.Owner-1]
-			v.Expired, v.Undo = v.Place != nowhere, false
+			d.View[d.Owner-1].Undo = false
 			d.Owner = 0
 		}
 	}

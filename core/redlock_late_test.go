@@ -1,0 +1,168 @@
+package core_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/internal/redistest"
+)
+
+// Operations that come later than they should.
+
+// carry does one operation, whose hold is that of try.
+func carry(t testing.TB, b core.Backend, action core.Action, try *core.Op) *core.Op {
+	t.Helper()
+	op := &core.Op{Action: action, Hold: try.Hold, Owner: try.Owner, Home: try.Home, Fences: 1}
+	b.Do(t.Context(), []*core.Op{op})
+	return op
+}
+
+// tryFor takes key in a Backend that is used by hand.
+func tryFor(t testing.TB, b core.Backend, key string, ttl time.Duration) *core.Op {
+	t.Helper()
+	op := &core.Op{Action: core.Try, Hold: core.Hold{Key: key, TTL: ttl}, Owner: strings.Repeat("0123456789abcdef", 2), Fences: 1}
+	b.Do(t.Context(), []*core.Op{op})
+	if op.Err != nil || op.Verdict != core.Granted {
+		t.Fatalf("%q: %v, %v", key, op.Verdict, op.Err)
+	}
+	return op
+}
+
+func closeBackend(t testing.TB, b core.Backend) {
+	t.Cleanup(func() {
+		if err := b.(core.Closer).Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// L2: a renewal that was made ready before a release, and goes out after it, must not fill in what was released.
+func TestRedLockExtendAfterReleaseFillsNothingIn(t *testing.T) {
+	ns := startNodes(t, 3)
+	b := ns.redlock()
+	closeBackend(t, b)
+	hold := tryFor(t, b, "k", time.Minute)
+	if op := carry(t, b, core.Release, hold); op.Verdict != core.OK {
+		t.Fatalf("%v, %v", op.Verdict, op.Err)
+	}
+	if op := carry(t, b, core.Extend, hold); op.Verdict == core.OK {
+		t.Error("what was released is extended")
+	}
+	time.Sleep(20 * time.Millisecond) // all nodes have answered
+	if n := ns.holders(t, "k"); n != 0 {
+		t.Errorf("it is back on %d nodes", n)
+	}
+}
+
+// A node's clock that has run ahead of what was last seen of it, in an hour without a word or by a step, costs nobody a
+// lock: what came too late by that clock is sent again by the one that the answer tells of.
+func TestRedLockClocksThatStep(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3, redistest.WithFaketime("+0"))
+	locks := newLocks(t, ns.redlock())
+	release(t, acquire(t, locks, "k"))
+	var last int64
+	for _, step := range []string{"+10m", "-10m", "+1h"} {
+		ns.each(func(s *redistest.Server) { s.SetClock(step) })
+		lease := acquire(t, locks, "k")
+		if lease.Fence() <= last {
+			t.Errorf("%s: fence %d after %d", step, lease.Fence(), last)
+		}
+		last = lease.Fence()
+		release(t, lease)
+		ns.each(func(s *redistest.Server) { s.SetClock("+2h") })
+		if err := locks.ForceRelease(t.Context(), "k"); err != nil {
+			t.Errorf("%s: %v", step, err)
+		}
+	}
+}
+
+// Two clients that come to lead to one server, as when a name is resolved anew, have one vote.
+func TestRedLockOneServerHasOneVote(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	var to atomic.Pointer[redistest.Server]
+	lead := func(s *redistest.Server) {
+		from := to.Swap(s)
+		if from != nil {
+			must(t, from.Client().ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
+		}
+	}
+	lead(ns[2])
+	moving := redis.NewClient(&redis.Options{Addr: "moving:1", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, to.Load().Addr())
+	}})
+	t.Cleanup(func() { moving.Close() })
+	const ttl = time.Second
+	locks := newLocks(t, core.RedLock([]redis.UniversalClient{ns[0].Client(), ns[1].Client(), moving}, core.WithMaxTTL(ttl)), core.WithTTL(ttl))
+	lease := acquire(t, locks, "k")
+	lead(ns[1])
+	outlives(t, lease, 2*ttl) // renewed by the other two; were the third counted, it would be by now
+	ns[0].Pause()
+	ends(t, lease, 2*ttl)
+	_, err := locks.Acquire(t.Context(), "other")
+	wantErr(t, err, core.ErrUnavailable)
+	lead(ns[2])
+	eventually(t, 10*time.Second, "a majority of two servers", func() bool {
+		next, err := locks.Acquire(t.Context(), "other")
+		if err == nil {
+			release(t, next)
+		}
+		return err == nil
+	})
+	ns[0].Resume()
+}
+
+// A lock that may have run out at a node, unseen, and was put there again by a renewal whose answer was lost, has not been
+// there all the time. So it does not make up for nodes from which the lock was taken by force.
+func TestRedLockLostAnswersProveNothing(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	proxy := ns[0].Proxy(t)
+	const ttl, nodeTimeout = 800 * time.Millisecond, 150 * time.Millisecond
+	b := core.RedLock([]redis.UniversalClient{proxy.NewClient(nil), ns[1].Client(), ns[2].Client()}, core.WithNodeTimeout(nodeTimeout))
+	closeBackend(t, b)
+	hold := tryFor(t, b, "k", ttl)
+	eventually(t, ttl/4, "all nodes have it", func() bool { return ns.holders(t, "k") == 3 })
+	// Node 0 lets the lock run out while the others extend it.
+	proxy.Cut()
+	extend := func() core.Verdict {
+		t.Helper()
+		op := carry(t, b, core.Extend, hold)
+		if op.Verdict == core.Absent || op.Verdict == core.Foreign {
+			t.Fatalf("extend: %v", op.Verdict)
+		}
+		return op.Verdict
+	}
+	eventually(t, 5*time.Second, "it has run out at node 0", func() bool {
+		return extend() == core.OK && ns[:1].holders(t, "k") == 0
+	})
+	time.Sleep(nodeTimeout + 20*time.Millisecond) // what waits for node 0 is too old to be sent by now
+	proxy.Restore()
+	eventually(t, 5*time.Second, "node 0 answers again", func() bool {
+		info, err := b.(core.Inspector).Inspect(t.Context(), "other")
+		return err == nil && info.Nodes[0].Err == nil
+	})
+	if ns[:1].holders(t, "k") != 0 {
+		t.Fatal("node 0 has it before its time")
+	}
+	// It is put there again, and the answer is lost.
+	proxy.CutReplies()
+	if v := extend(); v != core.OK {
+		t.Fatalf("extend: %v", v)
+	}
+	eventually(t, ttl, "it is on node 0 again", func() bool { return ns[:1].holders(t, "k") == 1 })
+	proxy.Restore()
+	must(t, ns[1].Client().Del(t.Context(), "k").Err())
+	if v := extend(); v == core.OK {
+		t.Error("node 0 counts, from which the lock was missing in between")
+	}
+}
