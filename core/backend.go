@@ -245,6 +245,8 @@ type Holder struct {
 	Fence     int64         // 0: unknown
 	Count     int           // holds counted under this owner (re-entry across processes); at least 1
 	Here      bool          // held by this engine
+
+	fences []int64 // those that nodes tell, where they do not agree
 }
 
 // NodeInfo tells of one node of a RedLock.

@@ -39,11 +39,11 @@ var ills = []ill{
 	{"READONLY", nil, func(t *testing.T, s *redistest.Server) *redis.Client {
 		master := redistest.Start(t)
 		host, port, _ := strings.Cut(master.Addr(), ":")
-		must(t, s.Client().SlaveOf(context.Background(), host, port).Err())
+		must(t, s.Client().ReplicaOf(context.Background(), host, port).Err())
 		return nil
 	}, core.ErrUnavailable, "READONLY"},
 	{"MASTERDOWN", []string{"--replica-serve-stale-data", "no", "--replica-read-only", "no"}, func(t *testing.T, s *redistest.Server) *redis.Client {
-		must(t, s.Client().SlaveOf(context.Background(), "127.0.0.1", "1").Err())
+		must(t, s.Client().ReplicaOf(context.Background(), "127.0.0.1", "1").Err())
 		return nil
 	}, core.ErrUnavailable, "MASTERDOWN"},
 	{"NOREPLICAS", []string{"--min-replicas-to-write", "1"}, nil, core.ErrUnavailable, "NOREPLICAS"},

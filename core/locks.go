@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -281,7 +282,8 @@ func (locks *Locks) overlay(info *Info) {
 		}
 		for i := range info.Holders {
 			// A tenure's first fence is what the backend knows.
-			if h := &info.Holders[i]; h.Fence != 0 && h.Fence == t.first {
+			h := &info.Holders[i]
+			if h.Fence != 0 && h.Fence == t.first || slices.Contains(h.fences, t.first) {
 				h.Here, h.Fence, h.Since = true, t.hold.fence, t.hold.began
 				h.Count = max(h.Count, t.hold.count)
 			}

@@ -37,7 +37,7 @@ func ExampleRedLock() {
 
 // A process knows from the error when nodes that have lost their memory will grant locks again.
 func ExampleQuarantineError() {
-	var err error = fmt.Errorf("acquire: %w", &core.QuarantineError{RetryAfter: 40 * time.Second})
+	err := fmt.Errorf("acquire: %w", &core.QuarantineError{RetryAfter: 40 * time.Second})
 
 	var quarantine *core.QuarantineError
 	if errors.As(err, &quarantine) {

@@ -139,6 +139,7 @@ func (f *found) holder() Holder {
 	h.Remaining = f.left[len(f.left)/2]
 	most := 0
 	for fence, n := range f.fences {
+		h.fences = append(h.fences, fence)
 		if n > most || n == most && fence > h.Fence {
 			most, h.Fence = n, fence
 		}

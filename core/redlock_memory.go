@@ -188,7 +188,7 @@ func (b *redLock) askJudge() {
 	b.running.begin()
 	go func() {
 		defer b.running.end()
-		b.enrol()
+		_ = b.enrol() // of two nodes that are one server, one is not used
 		j.asked.Lock()
 		defer j.asked.Unlock()
 		j.running = false
@@ -288,7 +288,7 @@ func (b *redLock) firstStart(seen []sight, most time.Duration) bool {
 	})
 	for i := range first {
 		// Another judge may have been there before; what counts is that the node remembers since it was seen blank.
-		if s := &first[i]; !(s.is(fresh) || s.is(ready)) || s.life != seen[i].life {
+		if s := &first[i]; !s.is(fresh) && !s.is(ready) || s.life != seen[i].life {
 			return false
 		}
 	}

@@ -495,21 +495,21 @@ func (r *round) reserved(counter int64) {
 	}
 }
 
-// concludeWriteBack is conclude of a round that followed a grant or a refill.
-func (w *round) concludeWriteBack() *round {
-	r := w.of
-	r.mu.Lock()
-	if w.verdict == OK {
-		r.reserved(w.counter)
-		r.mu.Unlock()
+// concludeWriteBack is conclude of a round that followed a grant or a refill, of which it completes the outcome.
+func (r *round) concludeWriteBack() *round {
+	of := r.of
+	of.mu.Lock()
+	if r.verdict == OK {
+		of.reserved(r.counter)
+		of.mu.Unlock()
 		return nil
 	}
-	r.op.Verdict, r.op.Err = None, w.err
-	if r.op.Action == Try {
-		r.failed, r.op.Unsent, r.op.Home = true, true, nil
+	of.op.Verdict, of.op.Err = None, r.err
+	if of.op.Action == Try {
+		of.failed, of.op.Unsent, of.op.Home = true, true, nil
 	}
-	r.mu.Unlock()
-	r.undoIfFailed()
+	of.mu.Unlock()
+	of.undoIfFailed()
 	return nil
 }
 

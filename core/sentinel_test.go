@@ -112,7 +112,7 @@ func TestReplicasThatDoNotCome(t *testing.T) {
 	master := servers[0].Client()
 	host, port, _ := strings.Cut(servers[0].Addr(), ":")
 	for _, s := range servers[1:] {
-		must(t, s.Client().SlaveOf(ctx, host, port).Err())
+		must(t, s.Client().ReplicaOf(ctx, host, port).Err())
 	}
 	eventually(t, 10*time.Second, "two replicas", func() bool {
 		n, err := master.Wait(ctx, 2, 100*time.Millisecond).Result()

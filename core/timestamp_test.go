@@ -176,7 +176,7 @@ func TestTimestampOverwritten(t *testing.T) {
 	} {
 		lease := acquire(t, locks, name, core.WithTTL(time.Minute))
 		late := time.Now().UnixMilli() + 70_000
-		if err := rdb.GetSet(ctx, name, late).Err(); err != nil {
+		if err := rdb.GetSet(ctx, name, late).Err(); err != nil { //nolint:staticcheck // the protocol's own command
 			t.Fatal(err)
 		}
 		if err := op(lease); !errors.Is(err, core.ErrLost) {

@@ -260,7 +260,7 @@ func (r *Rules) extend(d *node, v *view, mine byte) string {
 			v.Place, v.Known, v.Vote = filled, r.Life, pending
 		}
 		return "extends"
-	case (remembers || v.Place == deleted) && !(r.NoDeletion && d.Owner == 0):
+	case (remembers || v.Place == deleted) && (!r.NoDeletion || d.Owner != 0):
 		v.Place, v.Vote = deleted, removed
 		return "has had taken away"
 	case d.Owner != 0:
