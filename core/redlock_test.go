@@ -30,6 +30,12 @@ func (ns nodes) redlock(opts ...core.RedLockOption) core.Backend {
 	return core.RedLock(clientsOf(ns), append([]core.RedLockOption{core.WithNodeTimeout(time.Second)}, opts...)...)
 }
 
+// enrol starts the nodes as a RedLock, for tests whose own clients have little patience.
+func (ns nodes) enrol(t testing.TB) {
+	t.Helper()
+	release(t, acquire(t, newLocks(t, ns.redlock()), "enrol"))
+}
+
 // holders returns how many of the nodes that answer have key.
 func (ns nodes) holders(t testing.TB, key string) (n int) {
 	t.Helper()
@@ -125,6 +131,7 @@ func TestRedLockBoundsTheTTL(t *testing.T) {
 // L34: a majority serves; without one it is ErrUnavailable, in the time of one node, and nothing stays behind.
 func TestRedLockServesWithAMajority(t *testing.T) {
 	ns := startNodes(t, 5)
+	ns.enrol(t)
 	locks := newLocks(t, ns.redlock(core.WithNodeTimeout(core.DefaultNodeTimeout)))
 	release(t, acquire(t, locks, "warm"))
 	ns[3].Pause()
@@ -217,12 +224,12 @@ func TestRedLockNothingLandsLate(t *testing.T) {
 func TestRedLockHoldSurvivesRestarts(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 5)
-	const ttl = 600 * time.Millisecond
+	const ttl = 900 * time.Millisecond
 	locks, rival := newLocks(t, ns.redlock(core.WithMaxTTL(time.Second))), newLocks(t, ns.redlock(core.WithMaxTTL(time.Second)))
 	lease := acquire(t, locks, "k", core.WithTTL(ttl))
 	for _, s := range ns {
 		s.RestartEmpty()
-		eventually(t, 5*time.Second, "the hold is on all nodes again", func() bool { return ns.holders(t, "k") == 5 })
+		eventually(t, 15*time.Second, "the hold is on all nodes again", func() bool { return ns.holders(t, "k") == 5 })
 		outlives(t, lease, ttl) // from the next round on the node counts
 		_, err := rival.Acquire(t.Context(), "k", core.WithTTL(ttl))
 		wantErr(t, err, core.ErrNotAcquired)
@@ -460,10 +467,10 @@ func TestRedLockDeletionIsNotRepaired(t *testing.T) {
 func TestRedLockFillsInWhatExpiredInSilence(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 5)
-	const ttl = 500 * time.Millisecond
+	const ttl = 800 * time.Millisecond
 	locks := newLocks(t, ns.redlock())
 	lease := acquire(t, locks, "k", core.WithTTL(ttl))
-	for _, s := range ns {
+	for _, s := range ns[:3] { // then it stands on no majority of those that had it first
 		s.Pause()
 		outlives(t, lease, ttl+ttl/2)
 		s.Resume()
@@ -728,6 +735,7 @@ func TestRedLockSplitVoteOfOthers(t *testing.T) {
 
 func TestRedLockInspect(t *testing.T) {
 	ns := startNodes(t, 3)
+	ns.enrol(t)
 	locks := newLocks(t, ns.redlock(core.WithNodeTimeout(core.DefaultNodeTimeout)))
 	info, err := locks.Inspect(t.Context(), "k")
 	if err != nil || info.Held || info.Waiters != 0 {
@@ -771,6 +779,7 @@ func TestRedLockInspect(t *testing.T) {
 // What the given client's settings are changes nothing: a node that refuses connections holds nobody up.
 func TestRedLockBoundsEachNode(t *testing.T) {
 	ns := startNodes(t, 3)
+	ns.enrol(t)
 	var clients []redis.UniversalClient
 	for _, s := range ns {
 		clients = append(clients, s.NewClient(func(o *redis.Options) {
