@@ -263,6 +263,11 @@ func neverSent(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
+// ofOne tells whether what failed a batch may be the fault of one operation in it, so that each is to be tried by itself.
+func ofOne(err error) bool {
+	return scriptBroke(err) && !untouched(err) || redis.IsPermissionError(err)
+}
+
 // scriptBroke tells whether a script failed in its midst.
 func scriptBroke(err error) bool {
 	return strings.Contains(err.Error(), "script:") || strings.Contains(err.Error(), "user_script") ||

@@ -310,7 +310,7 @@ func (b *redisBackend) settle(ctx context.Context, p *part, err error) {
 	case err == nil:
 	case redis.HasErrorPrefix(err, "CROSSSLOT") && b.striped.CompareAndSwap(false, true):
 		b.spread(ctx, p.ops) // it is one of a Cluster, though the client does not look like it
-	case len(p.ops) > 1 && (scriptBroke(err) && !untouched(err) || redis.IsPermissionError(err)):
+	case len(p.ops) > 1 && ofOne(err):
 		b.apart(ctx, p)
 	default:
 		b.fail(ctx, p, err)

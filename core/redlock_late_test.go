@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,19 +89,7 @@ func TestRedLockClocksThatStep(t *testing.T) {
 func TestRedLockOneServerHasOneVote(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
-	var to atomic.Pointer[redistest.Server]
-	lead := func(s *redistest.Server) {
-		from := to.Swap(s)
-		if from != nil {
-			must(t, from.Client().ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err())
-		}
-	}
-	lead(ns[2])
-	moving := redis.NewClient(&redis.Options{Addr: "moving:1", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, to.Load().Addr())
-	}})
-	t.Cleanup(func() { moving.Close() })
+	moving, lead := movingClient(t, ns[2])
 	const ttl = time.Second
 	locks := newLocks(t, core.RedLock([]redis.UniversalClient{ns[0].Client(), ns[1].Client(), moving}, core.WithMaxTTL(ttl)), core.WithTTL(ttl))
 	lease := acquire(t, locks, "k")
@@ -166,4 +155,112 @@ func TestRedLockLostAnswersProveNothing(t *testing.T) {
 	if v := extend(); v == core.OK {
 		t.Error("node 0 counts, from which the lock was missing in between")
 	}
+}
+
+// A replica that is promoted has the marker of its master and not the latest locks: it has lost its memory.
+func TestRedLockDoesNotTrustAPromotedReplica(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 5)
+	masters, replicas := ns[:3], ns[3:]
+	const most = 2 * time.Second
+	holder := newLocks(t, masters.redlock(core.WithMaxTTL(most)))
+	clients, leads := clientsOf(masters), make([]func(*redistest.Server), 2)
+	for i := range leads {
+		clients[i], leads[i] = movingClient(t, masters[i])
+	}
+	rival := newLocks(t, core.RedLock(clients, core.WithMaxTTL(most), core.WithNodeTimeout(time.Second)))
+	release(t, acquire(t, rival, "warm", core.WithTTL(most)))
+	for i, r := range replicas {
+		host, port, _ := net.SplitHostPort(masters[i].Addr())
+		must(t, r.Client().ReplicaOf(t.Context(), host, port).Err())
+		eventually(t, 10*time.Second, "the replica has the marker", func() bool {
+			return r.Client().Exists(t.Context(), "latchkit~node").Val() == 1
+		})
+		must(t, r.Client().ReplicaOf(t.Context(), "NO", "ONE").Err())
+	}
+	lease := acquire(t, holder, "k", core.WithTTL(most), core.WithoutRenewal())
+	for i, lead := range leads {
+		lead(replicas[i])
+	}
+	next := acquire(t, rival, "k", core.WithTTL(most), core.WithWait(20*time.Second))
+	if left := lease.Remaining(); left > 0 {
+		t.Errorf("a second holder while the first still had %v", left)
+	}
+	if next.Fence() <= lease.Fence() {
+		t.Errorf("fence %d after %d", next.Fence(), lease.Fence())
+	}
+	release(t, next)
+}
+
+// movingClient is a client of a server, and what leads it to another.
+func movingClient(t *testing.T, s *redistest.Server) (*redis.Client, func(*redistest.Server)) {
+	var to atomic.Pointer[redistest.Server]
+	to.Store(s)
+	rdb := redis.NewClient(&redis.Options{Addr: "moving:1", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, to.Load().Addr())
+	}})
+	t.Cleanup(func() { rdb.Close() })
+	return rdb, func(s *redistest.Server) {
+		from := to.Swap(s)
+		must(t, from.Client().ClientKillByFilter(context.Background(), "TYPE", "normal", "SKIPME", "yes").Err())
+	}
+}
+
+// One key that a node's rights do not cover is that key's trouble, not that of others in its batch.
+func TestRedLockErrorsAreEachKeysOwn(t *testing.T) {
+	ns := startNodes(t, 3)
+	ns.enrol(t)
+	var clients []redis.UniversalClient
+	for _, s := range ns {
+		must(t, s.Client().ACLSetUser(t.Context(), "shop", "on", ">secret", "~shop:*", "~latchkit~*", "&*", "+@all").Err())
+		clients = append(clients, s.NewClient(func(o *redis.Options) { o.Username, o.Password = "shop", "secret" }))
+	}
+	b := core.RedLock(clients, core.WithNodeTimeout(time.Second))
+	closeBackend(t, b)
+	var ops []*core.Op
+	for i, key := range []string{"shop:a", "other", "shop:b"} {
+		ops = append(ops, &core.Op{Action: core.Try, Hold: core.Hold{Key: key, TTL: time.Minute}, Owner: strings.Repeat(string(rune('0'+i)), 32), Fences: 1})
+	}
+	b.Do(t.Context(), ops)
+	for i, want := range []core.Verdict{core.Granted, core.None, core.Granted} {
+		if ops[i].Verdict != want {
+			t.Errorf("%q: %v, %v", ops[i].Key, ops[i].Verdict, ops[i].Err)
+		}
+	}
+	wantErr(t, ops[1].Err, core.ErrDenied)
+}
+
+// Renewals go out in batches: a node is called a few times for all of them.
+func TestRedLockRenewsInBatches(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	locks := newLocks(t, ns.redlock(), core.WithTTL(3*time.Second))
+	const leases = 200
+	for i := range leases {
+		acquire(t, locks, "k"+strconv.Itoa(i))
+	}
+	before := calls(t, ns[0])
+	ttl := func() time.Duration { return ns[0].Client().PTTL(t.Context(), "k"+strconv.Itoa(leases-1)).Val() }
+	last := ttl()
+	for renewed := 0; renewed < 2; last = ttl() { // the last to be taken is among the last to be renewed
+		if time.Sleep(10 * time.Millisecond); ttl() > last {
+			renewed++
+		}
+	}
+	if n := calls(t, ns[0]) - before; n > leases/4 {
+		t.Errorf("%d calls for %d leases, each renewed twice", n, leases)
+	}
+}
+
+// calls returns how many scripts the server has run.
+func calls(t testing.TB, s *redistest.Server) (n int) {
+	t.Helper()
+	for line := range strings.Lines(s.Client().Info(t.Context(), "commandstats").Val()) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
+			text, _, _ := strings.Cut(rest, ",")
+			n, _ = strconv.Atoi(text)
+		}
+	}
+	return n
 }

@@ -200,6 +200,12 @@ func (n *node) trip(batch []errand) {
 	n.mu.Lock()
 	n.silent = err != nil
 	n.mu.Unlock()
+	if err != nil && len(sent) > 1 && ofOne(err) {
+		for _, e := range sent {
+			n.trip([]errand{e})
+		}
+		return
+	}
 	if err != nil {
 		n.connect(err)
 		wrapped, unsent := classify(err)

@@ -121,8 +121,14 @@ local function read(lock)
   end
 end
 
--- The answer to a try for a lock that is held.
-local function refuse(lock, companion, value, waits)
+-- The answer to a try for a lock that is held. One that comes again, for the script broke off after it, finds itself.
+local function refuse(lock, companion, value, waits, owner, n)
+  local given = value and string.sub(value, 1, 33) == owner .. ':' and string.match(value, ':(%d+):')
+  if given then
+    counter = math.max(counter or tonumber(call('GET', KEYS[1]) or '0'), given + n - 1)
+    spent = true
+    return 'G,' .. text(given + n - 1) .. ',0'
+  end
   local ttl = call('PTTL', lock)
   if ttl == -1 or value == nil then
     return 'X'
@@ -227,7 +233,7 @@ for k = 3, #KEYS, 2 do
   if action == 't' or action == 'w' then
     local value = read(lock)
     if value ~= false then
-      answer = refuse(lock, companion, value, action == 'w')
+      answer = refuse(lock, companion, value, action == 'w', owner, tonumber(ARGV[at + 1]))
     elseif not remembers then
       answer = 'U'
     elseif left > 0 then
