@@ -63,7 +63,8 @@ func (r *round) start() *round {
 	r.votes, r.silent = make([]vote, len(r.lock.nodes)), len(r.lock.nodes)
 	r.notAfter = make([]int64, len(r.lock.nodes))
 	limit := r.lock.timeout
-	if r.action == "t" || r.action == "w" || r.action == "e" || r.action == "f" {
+	switch r.action {
+	case "t", "w", "b", "e", "f":
 		limit = min(limit, r.ttl/4)
 	}
 	r.limit = r.sent.Add(limit)
