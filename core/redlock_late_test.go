@@ -242,12 +242,15 @@ func TestRedLockRenewsInBatches(t *testing.T) {
 	}
 	before := calls(t, ns[0])
 	ttl := func() time.Duration { return ns[0].Client().PTTL(t.Context(), "k"+strconv.Itoa(leases-1)).Val() }
-	last := ttl()
-	for renewed := 0; renewed < 2; last = ttl() { // the last to be taken is among the last to be renewed
-		if time.Sleep(10 * time.Millisecond); ttl() > last {
+	last, renewed := ttl(), 0
+	eventually(t, 20*time.Second, "two renewals", func() bool { // the last to be taken is among the last to be renewed
+		now := ttl()
+		if now > last {
 			renewed++
 		}
-	}
+		last = now
+		return renewed == 2
+	})
 	if n := calls(t, ns[0]) - before; n > leases/4 {
 		t.Errorf("%d calls for %d leases, each renewed twice", n, leases)
 	}
