@@ -141,16 +141,6 @@ func ExampleLocks_ForceRelease() {
 	// true
 }
 
-func ExampleLocks_Leases() {
-	locks, ctx := newLocal(), context.Background()
-	lease, _ := locks.Acquire(ctx, "order:42", core.WithLabel("checkout-7"))
-	defer lease.Release(ctx)
-	for _, held := range locks.Leases() {
-		fmt.Println(held.Key, held.Kind, held.Label, held.Age() < time.Minute, held.Remaining > 0)
-	}
-	// Output: order:42 exclusive checkout-7 true true
-}
-
 func ExampleLocks_Waiting() {
 	locks, ctx := newLocal(), context.Background()
 	lease, _ := locks.Acquire(ctx, "order:42")
