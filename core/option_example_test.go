@@ -74,51 +74,6 @@ func ExampleWithoutRenewal() {
 	// Output: true
 }
 
-func ExampleWithMaxHold() {
-	locks, ctx := newLocal(), context.Background()
-	lease, _ := locks.Acquire(ctx, "report", core.WithMaxHold(20*time.Millisecond))
-	<-lease.Context().Done()
-	fmt.Println(errors.Is(context.Cause(lease.Context()), core.ErrMaxHold))
-	fmt.Println(lease.Release(ctx)) // the key was kept until now, for the work to wind up
-	// Output:
-	// true
-	// <nil>
-}
-
-func ExampleWithFair() {
-	locks, ctx := newLocal(), context.Background()
-	lease, err := locks.Acquire(ctx, "ticket", core.WithFair(), core.WithWait(time.Second)) // behind all that came before
-	fmt.Println(lease.Key(), err)
-	lease.Release(ctx)
-	// Output: ticket <nil>
-}
-
-func ExampleWithShared() {
-	locks, ctx := newLocal(), context.Background()
-	first, _ := locks.Acquire(ctx, "catalogue", core.WithShared())
-	second, err := locks.Acquire(ctx, "catalogue", core.WithShared())
-	fmt.Println("two readers:", err == nil)
-	_, err = locks.Acquire(ctx, "catalogue")
-	fmt.Println("and no writer:", errors.Is(err, core.ErrNotAcquired))
-	first.Release(ctx)
-	second.Release(ctx)
-	// Output:
-	// two readers: true
-	// and no writer: true
-}
-
-func ExampleWithLimit() {
-	locks, ctx := newLocal(), context.Background()
-	for range 3 {
-		_, err := locks.Acquire(ctx, "export", core.WithLimit(2)) // two at a time
-		fmt.Println(errors.Is(err, core.ErrNotAcquired))
-	}
-	// Output:
-	// false
-	// false
-	// true
-}
-
 func ExampleWithPrefix() {
 	backend := core.Local() // one store for two services
 	shop, _ := core.New(backend, core.WithPrefix("shop:"))
@@ -173,34 +128,4 @@ func ExampleDefault() {
 	// Output:
 	// <nil>
 	// order:42 <nil>
-}
-
-func ExampleAcquireAll() {
-	locks, ctx := newLocal(), context.Background()
-	both, err := core.AcquireAll(ctx, locks, []string{"account:9", "account:7"}, core.WithWait(time.Second))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, lease := range both.Leases() { // taken in order, so that two callers never wait for each other in a circle
-		fmt.Println(lease.Key())
-	}
-	fmt.Println(both.Release(ctx))
-	// Output:
-	// account:7
-	// account:9
-	// <nil>
-}
-
-func ExampleLead() {
-	locks := newLocal()
-	err := core.Lead(context.Background(), locks, "scheduler", func(ctx context.Context) error {
-		lease, _ := core.FromContext(ctx)
-		fmt.Println("leads with fence", lease.Fence() > 0) // run jobs until ctx ends
-		return nil                                         // the work is done
-	})
-	fmt.Println(err)
-	// Output:
-	// leads with fence true
-	// <nil>
 }
