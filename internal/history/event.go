@@ -138,7 +138,7 @@ func (e *Entry) Still(lease *core.Lease) bool {
 // and not one of a degraded lease that passes for another.
 func seen(lease *core.Lease) event {
 	now := Now()
-	left := lease.Deadline().Sub(time.Now())
+	left := time.Until(lease.Deadline())
 	return event{At: now, Until: now + int64(left), Degraded: lease.Degraded()}
 }
 

@@ -62,7 +62,7 @@ func TestRecordAndRead(t *testing.T) {
 		t.Fatalf("%d holds, want 3: %v", len(holds), holds)
 	}
 	h := holds[0]
-	if h.Process != "a" || h.Fence == 0 || !(before < h.Asked && h.Asked < h.Start && h.Start < h.LeftAt) || h.End() != h.LeftAt {
+	if h.Process != "a" || h.Fence == 0 || h.Asked <= before || h.Start <= h.Asked || h.LeftAt <= h.Start || h.End() != h.LeftAt {
 		t.Errorf("held and released: %v", h)
 	}
 	if span := time.Duration(h.Until - h.Start); span < 200*time.Millisecond || span > 320*time.Millisecond {

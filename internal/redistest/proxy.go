@@ -118,9 +118,17 @@ func (p *Proxy) Restore() {
 	p.start()
 }
 
+// start tries again for a while: a child of this process that stands between its fork and its exec has the old listener
+// still.
 func (p *Proxy) start() {
 	p.t.Helper()
-	if err := p.proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+	err := poll(startLimit, func() error {
+		if err := p.proxy.Start(); !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
 		p.t.Fatalf("redistest: proxy: %v", err)
 	}
 }
