@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -155,11 +154,16 @@ func newArena(t testing.TB, seed uint64, servers setup) *arena {
 	return a
 }
 
+// connect opens a connection to the first server, for what is done to it from within.
 func (a *arena) connect() {
-	rdb := a.servers[0].Client()
-	a.admin = rdb.Conn()
+	a.admin = a.client(a.server()).Conn()
 	a.must("PING")
 	a.Cleanup(func() { a.admin.Close() })
+}
+
+// client returns one that is patient.
+func (a *arena) client(s *redistest.Server) *redis.Client {
+	return s.NewClient(func(o *redis.Options) { o.DialTimeout, o.ReadTimeout, o.WriteTimeout = patience, patience, patience })
 }
 
 func (a *arena) serveRegister() {
@@ -237,10 +241,7 @@ func (a *arena) someHold(such func(report) bool) bool {
 // must has the first server do something, over a connection that stood before the fault.
 func (a *arena) must(args ...any) {
 	a.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	cmd := redis.NewCmd(ctx, args...)
-	if err := a.admin.Process(ctx, cmd); err != nil {
+	if err := a.admin.Process(a.Context(), redis.NewCmd(a.Context(), args...)); err != nil {
 		a.Fatalf("%v: %v", args, err)
 	}
 }

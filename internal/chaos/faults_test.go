@@ -226,11 +226,14 @@ func setClock(spec string) func(*arena) {
 // Sentinel and Cluster.
 
 // lag writes so much that what is granted from now on cannot be on its way to a replica that is stopped: the buffers of
-// the network are full. "{staged}" is in the slot of stagedKey.
+// the network are full. The tag puts it in the slot of stagedKey.
 func lag(a *arena, master *redistest.Server) {
 	a.Helper()
-	if err := master.Client().Set(a.Context(), "filler:{"+stagedKey+"}", make([]byte, 32<<20), 0).Err(); err != nil {
-		a.Fatal(err)
+	rdb := a.client(master)
+	for i := range 16 {
+		if err := rdb.Set(a.Context(), fmt.Sprintf("filler:{%s}:%d", stagedKey, i), make([]byte, 1<<20), 0).Err(); err != nil {
+			a.Fatal(err)
+		}
 	}
 }
 
@@ -318,7 +321,7 @@ func forgetNodes(n int) func(*arena) {
 
 func flushNodes(a *arena) {
 	for _, i := range a.some(2) {
-		if err := a.servers[i].Client().FlushAll(a.Context()).Err(); err != nil {
+		if err := a.client(a.servers[i]).FlushAll(a.Context()).Err(); err != nil {
 			a.Fatal(err)
 		}
 	}

@@ -15,7 +15,6 @@ var (
 	chaosDuration = flag.Duration("chaos.duration", 0, "go on with random faults for so long; 0: each fault once")
 	chaosSeed     = flag.Uint64("chaos.seed", 0, "the random choices of another run; 0: new ones")
 	chaosTable    = flag.String("chaos.table", "", "write the table of results to this file, as Markdown")
-	loadDuration  = flag.Duration("load.duration", 0, "the long form of the load tests, for so long; 0: the short form")
 )
 
 func TestMain(m *testing.M) {
