@@ -59,6 +59,14 @@ func faketime(a *arena, opts ...redistest.Option) {
 	oneServer(a, append(opts, redistest.WithFaketime("+0"))...)
 }
 
+// fastClock is a server whose clock runs nearly as much too fast as holders allow for. They hold until their time is
+// over, when others are there already.
+func fastClock(a *arena, opts ...redistest.Option) {
+	oneServer(a, append(opts, redistest.WithFaketime("x1.009"))...)
+	a.order.TTL = failoverTTL
+	a.order.Mix = []task{{Request: history.Request{Key: "one"}, Hold: a.order.TTL, Steady: true, Expires: true}}
+}
+
 func durable(a *arena, opts ...redistest.Option) {
 	oneServer(a, append(opts, redistest.WithPersistence())...)
 }
@@ -97,7 +105,7 @@ func clusterOf(replicas int) setup {
 // redLock is five servers, each behind a network of its own.
 func redLock(a *arena, opts ...redistest.Option) {
 	a.servers = redistest.StartN(a.TB, 5, opts...)
-	a.order.Backend, a.order.TTL, a.order.MaxTTL = "redlock", redLockTTL, 2*time.Second
+	a.order.Backend, a.order.TTL, a.order.MaxTTL, a.order.Mix = "redlock", redLockTTL, 2*time.Second, exclusiveOnly
 	for _, s := range a.servers {
 		p := s.Proxy(a.TB)
 		a.proxies = append(a.proxies, p)
@@ -139,12 +147,9 @@ func firsts(ttl time.Duration) []task {
 func newArena(t testing.TB, seed uint64, servers setup) *arena {
 	t.Helper()
 	a := &arena{TB: t, rng: rand.New(rand.NewPCG(seed, 0)), register: history.NewRegister()}
-	a.order.TTL, a.order.Goroutines = ttl, 3
+	a.order.TTL, a.order.Mix, a.order.Goroutines = ttl, allKinds, 3
 	servers(a)
-	a.order.Mix, a.order.First = allKinds, firsts(a.order.TTL)
-	if a.order.Backend == "redlock" {
-		a.order.Mix = exclusiveOnly
-	}
+	a.order.First = firsts(a.order.TTL)
 	a.serveRegister()
 	for range 3 {
 		a.addWorker()

@@ -223,6 +223,9 @@ func setClock(spec string) func(*arena) {
 	}
 }
 
+// expire waits for a lease to run out.
+func expire(a *arena) { time.Sleep(a.order.TTL * 5 / 4) }
+
 // Sentinel and Cluster.
 
 // lag writes so much that what is granted from now on cannot be on its way to a replica that is stopped: the buffers of

@@ -51,6 +51,8 @@ var rows = []row{
 	{name: "redis/clock-back", fault: "its clock jumps back by an hour", servers: faketime, must: excluded, strike: setClock("-1h")},
 	{name: "redis/clock-slow", fault: "its clock runs at half speed", servers: faketime, must: excluded, strike: setClock("x0.5")},
 
+	{name: "redis/clock-fast", fault: "its clock runs fast by 0.9 %, and holders use their leases to the end", servers: fastClock, must: excluded, strike: expire},
+
 	// Sentinel and Cluster.
 	{name: "sentinel/failover", fault: "failover while the replica lags", servers: sentinels, must: fenced, strike: failover},
 	{name: "cluster/migration", fault: "the slot of a key moves", servers: clusterOf(0), must: excluded, strike: migrate},

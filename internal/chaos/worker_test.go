@@ -46,8 +46,8 @@ type task struct {
 	Wait time.Duration
 	// Hold is for how long most holds are used, at the most. One in sixteen is used for far longer.
 	Hold time.Duration
-	// Steady holds are renewed, and all used for exactly Hold.
-	Steady bool
+	// Steady holds are all used for exactly Hold, and renewed but for those that Expire.
+	Steady, Expires bool
 }
 
 // work is the worker's main function. It writes a line for each hold that it has finished.
@@ -166,7 +166,7 @@ func (h *hand) once(ctx context.Context, job task) error {
 	if job.Fair {
 		opts = append(opts, core.WithFair())
 	}
-	if !job.Steady && h.rng.IntN(4) == 0 {
+	if job.Expires || !job.Steady && h.rng.IntN(4) == 0 {
 		opts = append(opts, core.WithoutRenewal())
 	}
 	entry := h.recorder.Ask(job.Request)

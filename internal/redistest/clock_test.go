@@ -30,3 +30,15 @@ func TestSetClock(t *testing.T) {
 		t.Errorf("restarted at %v, want +31s", got)
 	}
 }
+
+func TestClockAtAnotherSpeed(t *testing.T) {
+	s := redistest.Start(t, redistest.WithFaketime("x0.5"))
+	rdb := s.Client()
+	start, began := rdb.Time(bg(t)).Val(), time.Now()
+	time.Sleep(500 * time.Millisecond)
+	least := time.Since(began)
+	gone := rdb.Time(bg(t)).Val().Sub(start)
+	if most := time.Since(began) * 3 / 4; gone < least/4 || gone > most {
+		t.Errorf("%v have gone by of %v, want half", gone, time.Since(began))
+	}
+}
