@@ -187,16 +187,19 @@ func (t *tenure) wantsRefill(now time.Time) bool {
 	return !t.refilling && (t.fenced < reserve/2 || now.Sub(t.asked) >= handOffChain)
 }
 
-// lose ends the tenure: it is final. It returns what must be done once the shard is unlocked.
+// lose ends the tenure: it is final. It returns what must be done once the shard is unlocked: to tell the holders, and
+// only then to let the next of this process in. Where the store has forgotten the lock, that one would be granted it at
+// once, and work beside a holder who has not heard yet.
 func (t *tenure) lose(why string, cause error) (after func()) {
 	if t.state != held && t.state != parked {
 		return func() {}
 	}
 	t.state = lost
 	t.loss, t.lossWhy = cause, why
-	t.gate.drop(t)
+	t.locks.watchdog.remove(t)
 	h := t.hold
 	if h == nil {
+		t.gate.drop(t)
 		return func() {}
 	}
 	now := time.Now()
@@ -210,6 +213,9 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 			for l := h.leases; l != nil; l = l.sibling { // it changes no more
 				l.finish(cause)
 			}
+			t.gate.shard.Lock()
+			defer t.gate.shard.Unlock()
+			t.gate.drop(t)
 		}()
 		t.locks.losses.add(lost)
 		ended() // first, so that a holder who learns of its loss finds it counted

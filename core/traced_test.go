@@ -178,3 +178,31 @@ func TestHoldsAreCountedInPairs(t *testing.T) {
 		t.Errorf("held %d, waiting %d, lowest %d; want 0 and never below", j.held, j.waiting, j.lowest)
 	}
 }
+
+// slowEnd is a Tracer that takes its time over the end of a hold.
+type slowEnd struct{ journal }
+
+func (*slowEnd) HoldEnd(core.HoldEnd) { time.Sleep(time.Second) }
+
+// The store has forgotten a lock. Who waits for it in the process comes in when the holder has been told, not before.
+func TestAHolderIsToldBeforeTheNextComesIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := newLocks(t, core.Local(), core.WithTracer(&slowEnd{}), core.WithTTL(3*time.Second))
+		first := acquire(t, locks, "k")
+		told := make(chan bool)
+		go func() {
+			next := acquire(t, locks, "k", core.WithWait(core.Forever))
+			told <- first.Context().Err() != nil
+			release(t, next)
+		}()
+		synctest.Wait()
+		if err := locks.ForceRelease(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if !<-told {
+			t.Error("the next holder was let in while the first had not been told")
+		}
+		synctest.Wait()
+		time.Sleep(2 * time.Second)
+	})
+}

@@ -87,7 +87,7 @@ func untold(overlaps []history.Violation, ttl time.Duration) []history.Violation
 		}
 		next := v.Holds[len(v.Holds)-1]
 		return !slices.ContainsFunc(v.Holds[:len(v.Holds)-1], func(h *history.Hold) bool {
-			return h.Process != victimProcess && h.End() > next.Start+int64(ttl)
+			return h.Process != victimProcess && h.Told() > next.Start+int64(ttl)
 		})
 	})
 }

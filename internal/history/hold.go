@@ -21,7 +21,8 @@ type Hold struct {
 	Start    int64 // Acquire returned it
 	Until    int64 // the last deadline known while the store stood behind it
 	Local    int64 // the last deadline known, that of a degraded lease included
-	LostAt   int64
+	Seen     int64 // it was live, the last time that its holder looked
+	LostAt   int64 // its holder heard of the loss, which may have been some time before
 	LeftAt   int64 // Release was called
 	Degraded bool  // the store did not stand behind it when it was granted
 	Left     string
@@ -43,10 +44,23 @@ func (h *Hold) End() int64 {
 func (h *Hold) LocalEnd() int64 { return h.ended(h.Local) }
 
 func (h *Hold) ended(until int64) int64 {
-	for _, at := range []int64{h.LostAt, h.LeftAt} {
-		if at != 0 {
-			until = min(until, at)
-		}
+	if h.LostAt != 0 {
+		until = min(until, h.Seen)
+	}
+	return h.told(until)
+}
+
+// Told is when its holder knew at the latest that the lease had ended.
+func (h *Hold) Told() int64 {
+	if h.LostAt != 0 {
+		return h.told(min(h.Until, h.LostAt))
+	}
+	return h.told(h.Until)
+}
+
+func (h *Hold) told(until int64) int64 {
+	if h.LeftAt != 0 {
+		until = min(until, h.LeftAt)
 	}
 	return max(until, h.Start)
 }
@@ -131,8 +145,9 @@ func (h *Hold) take(e event) {
 	case refused:
 		h.Refused = e.Err
 	case got:
-		h.Start, h.Fence, h.Degraded, h.Until, h.Local = e.At, e.Fence, e.Degraded, e.Until, e.Until
+		h.Start, h.Seen, h.Fence, h.Degraded, h.Until, h.Local = e.At, e.At, e.Fence, e.Degraded, e.Until, e.Until
 	case still:
+		h.Seen = e.At
 		h.Local = max(h.Local, e.Until)
 		if !e.Degraded {
 			h.Until = max(h.Until, e.Until)

@@ -17,7 +17,7 @@ func hold(p string, fence, asked, start, until int64, mods ...func(*Hold)) *Hold
 }
 
 func left(at int64) func(*Hold)     { return func(h *Hold) { h.LeftAt = at } }
-func gone(at int64) func(*Hold)     { return func(h *Hold) { h.LostAt = at } }
+func gone(at int64) func(*Hold)     { return func(h *Hold) { h.Seen, h.LostAt = at, at+3 } }
 func key(k string) func(*Hold)      { return func(h *Hold) { h.Key = k } }
 func shared(h *Hold)                { h.Kind = core.Shared }
 func fair(h *Hold)                  { h.Fair = true }
