@@ -45,3 +45,18 @@ e2e-tracing:
 # the small models only.
 model:
 	go test ./internal/model -count=1 -v -timeout 1h -long
+# Random faults for CHAOS, from SEED, and the table of what came of them.
+CHAOS ?= 30m
+SEED ?= 0
+chaos:
+	go test ./internal/chaos -run '^TestChaos$$' -timeout 0 -v -chaos.duration $(CHAOS) -chaos.seed $(SEED) -chaos.table chaos.md
+	cat chaos.md
+
+# 100,000 leases for SOAK, 10,000 waiters on one key, a million locks.
+SOAK ?= 5m
+soak:
+	go test ./internal/load -timeout 0 -v -load.duration $(SOAK)
+
+# Each broken variant must be caught.
+mutants:
+	go test ./internal/mutants -timeout 0 -v -mutants
