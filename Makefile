@@ -1,6 +1,7 @@
 # make test is the whole check, on a fresh machine too: it installs what is missing first.
 
 .PHONY: test quick lint fuzz model bench test-servers test-ui e2e-tracing
+.PHONY: test quick lint fuzz bench test-servers test-ui e2e-tracing chaos soak mutants
 
 test:
 	internal/tools/install-redis.sh
