@@ -52,7 +52,7 @@ var mutants = []mutant{
 		name: "renewal goes on after the release",
 		edits: []edit{
 			{"core/lease.go", "\tlocks.watchdog.remove(t)\n", ""},
-			{"core/tenure.go", "\tt.locks.watchdog.remove(t)\n", ""},
+			{"core/tenure.go", "func (g *gate) drop(t *tenure) {\n\tt.locks.watchdog.remove(t)\n", "func (g *gate) drop(t *tenure) {\n"},
 			{"core/watchdog.go", "if t.state != held && t.state != parked {\n\t\tt.gate.shard.Unlock()\n\t\treturn false", "if t.state == lost {\n\t\tt.gate.shard.Unlock()\n\t\treturn false"},
 			{"core/watchdog.go", "if t.state == held || t.state == parked {\n\t\t\tops, live", "if t.state != lost {\n\t\t\tops, live"},
 		},
