@@ -1,7 +1,6 @@
 # make test is the whole check, on a fresh machine too: it installs what is missing first.
 
-.PHONY: test quick lint fuzz model bench test-servers test-ui e2e-tracing
-.PHONY: test quick lint fuzz bench test-servers test-ui e2e-tracing chaos soak mutants
+.PHONY: test quick lint fuzz model bench test-servers test-ui e2e-tracing chaos soak mutants
 
 test:
 	internal/tools/install-redis.sh
@@ -46,6 +45,7 @@ e2e-tracing:
 # the small models only.
 model:
 	go test ./internal/model -count=1 -v -timeout 1h -long
+
 # Random faults for CHAOS, from SEED, and the table of what came of them.
 CHAOS ?= 30m
 SEED ?= 0
