@@ -100,18 +100,18 @@ func ended(caller context.Context) error {
 type alarmClock struct {
 	start time.Time // ticks are counted from it, for the clock on the wall may be set
 	mu    sync.Mutex
-	tick  time.Duration
+	tick  int64
 	done  chan struct{}
 }
 
 func (a *alarmClock) at(t time.Time) <-chan struct{} {
-	tick := t.Sub(a.start)/tripGrain + 1
+	tick := int64(t.Sub(a.start)/tripGrain) + 1
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done == nil || a.tick != tick {
 		done := make(chan struct{})
 		a.tick, a.done = tick, done
-		time.AfterFunc(time.Until(a.start.Add(tick*tripGrain)), func() { close(done) })
+		time.AfterFunc(time.Until(a.start.Add(time.Duration(tick)*tripGrain)), func() { close(done) })
 	}
 	return a.done
 }

@@ -139,10 +139,6 @@ func hung(ctx context.Context, _ *core.Op) error {
 	return fmt.Errorf("%w: i/o timeout", core.ErrUnavailable)
 }
 
-func denied(context.Context, *core.Op) error {
-	return fmt.Errorf("%w: NOPERM", core.ErrDenied)
-}
-
 // full: what takes a lock is refused, what frees or keeps one is not.
 func full(ctx context.Context, op *core.Op) error {
 	if op.Action == core.Try {
