@@ -13,7 +13,7 @@ import (
 // Every function that a package exports has an Example. Methods are shown by those of what returns them.
 func TestEveryFunctionHasAnExample(t *testing.T) {
 	t.Parallel()
-	for _, pkg := range []string{"core", "core/locktest", "ginlock", "echolock", "httplock", "otellock", "fallback"} {
+	for _, pkg := range []string{"core", "core/locktest", "ginlock", "echolock", "httplock", "grpclock", "otellock", "fallback"} {
 		functions, examples := declaredIn(t, filepath.Join(root, pkg))
 		for _, name := range functions {
 			if !examples[name] {
