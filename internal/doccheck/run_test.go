@@ -5,9 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/httplock"
 	"github.com/latchkit/latchkit/internal/embedded"
 )
 
@@ -35,6 +42,7 @@ func TestCommandsWork(t *testing.T) {
 	t.Parallel()
 	addr := startRedis(t)
 	listen := freePort(t)
+	locks := lockShop(t, addr)
 	here := strings.NewReplacer(docRedis, addr, "localhost"+docListen, "127.0.0.1"+listen, " "+docListen, " 127.0.0.1"+listen)
 	seen := map[string]bool{}
 	for _, p := range allPages(t) {
@@ -50,7 +58,10 @@ func TestCommandsWork(t *testing.T) {
 				}
 				seen[command] = true
 				t.Run(command, func(t *testing.T) {
-					if err := try(t, strings.Fields(here.Replace(command)), "127.0.0.1"+listen); err != nil {
+					if _, err := locks.Acquire(t.Context(), "order:42"); err != nil && !errors.Is(err, core.ErrNotAcquired) {
+						t.Fatal(err) // the order that is looked at; one command takes it away
+					}
+					if err := try(t, strings.Fields(here.Replace(command)), "127.0.0.1"+listen, locks); err != nil {
 						t.Errorf("%s:%d: %v", b.page, b.line+i, err)
 					}
 				})
@@ -63,7 +74,7 @@ func TestCommandsWork(t *testing.T) {
 }
 
 // try runs a command, or looks whether it could be run.
-func try(t *testing.T, words []string, listen string) error {
+func try(t *testing.T, words []string, listen string, locks *core.Locks) error {
 	switch name := strings.Join(words[:2], " "); name {
 	case "go run":
 		dir := filepath.Join(root, words[2])
@@ -88,6 +99,14 @@ func try(t *testing.T, words []string, listen string) error {
 			return err
 		}
 		return resp.Body.Close()
+	case "curl -H": // of the debug page, which stands elsewhere
+		server := httptest.NewServer(httplock.DebugHandler(locks))
+		defer server.Close()
+		there, err := url.Parse(strings.Trim(words[len(words)-1], "'"))
+		if err != nil {
+			return err
+		}
+		return getJSON(t.Context(), server.URL+there.RequestURI())
 	default:
 		if words[0] != "make" {
 			return fmt.Errorf("no way is known to test %q", name)
@@ -110,6 +129,7 @@ func output(t *testing.T, name string, args ...string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = root
+	cmd.Stdin = strings.NewReader("yes\n") // for what asks first
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -248,6 +268,38 @@ func programOf(t *testing.T, b block) string {
 		t.Fatal(err)
 	}
 	return executable(t, "-overlay", file, "./internal/doccheck/"+name)
+}
+
+func getJSON(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var page struct{}
+	return json.NewDecoder(resp.Body).Decode(&page)
+}
+
+// lockShop returns the engine of the service that the page on operations looks at.
+func lockShop(t *testing.T, addr string) *core.Locks {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks, err := core.New(core.Redis(rdb), core.WithPrefix("shop:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // frees what is held
+		_ = locks.Close(ctx)
+	})
+	return locks
 }
 
 func startRedis(t *testing.T) string {
