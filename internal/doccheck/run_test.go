@@ -89,6 +89,10 @@ func try(t *testing.T, words []string, listen string, locks *core.Locks) error {
 		if words[2] != module {
 			return fmt.Errorf("%q is not %s", words[2], module)
 		}
+	case "go mod":
+		if words[2] == "edit" && words[4] != module+"=../latchkit" {
+			return fmt.Errorf("%q does not replace %s", words[4], module)
+		}
 	case "go test":
 		_, err := os.Stat(filepath.Join(root, words[2]))
 		return err
