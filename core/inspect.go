@@ -30,7 +30,7 @@ func (b *redisBackend) Inspect(ctx context.Context, key string) (Info, error) {
 // is no lock is an ErrConflict.
 func (b *redisBackend) ForceRelease(ctx context.Context, key string) error {
 	answer, err := b.inspect(ctx, key, "f")
-	if err == nil && answer == "X" {
+	if err == nil && strings.HasPrefix(answer, "X,") {
 		err = fmt.Errorf("%w: %q", ErrConflict, key)
 	}
 	return err
