@@ -63,15 +63,15 @@ func (locks *Locks) keepLine(g *gate, l *line) {
 func (g *gate) takePlaces(l *line, beat bool) (who []*acquisition, over bool) {
 	g.shard.Lock()
 	defer g.shard.Unlock()
+	last := g.queue.tail
+	for last != nil && last.ticket == "" {
+		last = last.prev
+	}
+	if last == nil {
+		g.line = nil
+		return nil, true
+	}
 	if beat {
-		last := g.queue.tail
-		for last != nil && last.ticket == "" {
-			last = last.prev
-		}
-		if last == nil {
-			g.line = nil
-			return nil, true
-		}
 		who = append(who, last)
 	}
 	n := 0

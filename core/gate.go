@@ -120,6 +120,9 @@ func (g *gate) advance() {
 			g.watch.stop()
 			g.watch = nil
 		}
+		if g.line != nil {
+			g.line.nudge() // it is over
+		}
 		g.refusal = nil
 		if g.yield && time.Now().Before(g.pollAt) {
 			g.linger()
