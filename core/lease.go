@@ -122,7 +122,7 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// finish ends the lease's context, once. No lock is held.
+// finish ends the lease's context, once. The shard may be locked: no code of the caller's runs in here.
 func (l *Lease) finish(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

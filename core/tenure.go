@@ -210,11 +210,12 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 	}
 	return func() {
 		defer func() {
+			// At one instant for whoever looks: a holder who sees its context ended finds the key free to ask for.
+			t.gate.shard.Lock()
+			defer t.gate.shard.Unlock()
 			for l := h.leases; l != nil; l = l.sibling { // it changes no more
 				l.finish(cause)
 			}
-			t.gate.shard.Lock()
-			defer t.gate.shard.Unlock()
 			t.gate.drop(t)
 		}()
 		t.locks.losses.add(lost)
