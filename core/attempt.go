@@ -195,7 +195,9 @@ func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (ou
 			continue
 		}
 		outside, err = op.Outside && op.Err == nil, locks.freed(t, op, retried)
-		locks.ops.Put(op) // answered, so the trip is over
+		if op.Err == nil {
+			locks.ops.Put(op) // answered, so the trip is over
+		}
 		return outside, err
 	}
 }

@@ -131,6 +131,7 @@ func (a *acquisition) enter() (*Lease, error) {
 	switch {
 	case clear:
 		a.leads, g.leading = true, true
+		g.flying = a.wait == 0 || g.pollAt.IsZero() // from now on, so that nobody sees a leader who does not try
 		g.queue.push(a)
 		shard.Unlock()
 		return a.lead(g)
