@@ -222,3 +222,21 @@ func TestHandedLeaseThatHasEndedIsNone(t *testing.T) {
 		release(t, lease)
 	})
 }
+
+// Attempts that are answered late and find nothing follow one another no longer than the wait, and one trip more.
+func TestNoAttemptFollowsASpentWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := whole{newScripted()}
+		elsewhere, locks := newLocks(t, b), newLocks(t, b)
+		lease := acquire(t, elsewhere, "k", core.WithTTL(time.Minute))
+		b.set(func(context.Context, *core.Op) bool { time.Sleep(1500 * time.Millisecond); return false }, nil)
+		began := time.Now()
+		_, err := locks.Acquire(t.Context(), "k", core.WithWait(time.Second))
+		wantErr(t, err, core.ErrNotAcquired)
+		if took := time.Since(began); took != 1500*time.Millisecond {
+			t.Errorf("after %v, want the first answer's 1.5s", took)
+		}
+		b.set(nil, nil)
+		release(t, lease)
+	})
+}

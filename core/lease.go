@@ -174,6 +174,7 @@ func (l *Lease) release(ctx context.Context, keep time.Duration) error {
 		if first {
 			h.lossTold = true
 		}
+		t.bury(h) // as in heldError
 		t.gate.shard.Unlock()
 		if first {
 			l.locks.traceRelease(ctx, l, false, t.loss)
@@ -320,8 +321,11 @@ func (l *Lease) heldError() error {
 	t := l.hold.tenure
 	t.gate.shard.Lock()
 	after := func() {}
-	if t.state == held && !time.Now().Before(t.deadline) {
+	switch {
+	case t.state == held && !time.Now().Before(t.deadline):
 		after = t.expire()
+	case t.state == lost && t.hold == l.hold:
+		t.bury(l.hold) // who found the loss may still be about to
 	}
 	released, loss := l.released || (l.hold.ended && t.state != lost), t.loss
 	if t.hold != l.hold {

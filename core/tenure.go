@@ -210,33 +210,39 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 	}
 	return func() {
 		defer func() {
-			// At one instant for whoever looks: a holder who sees its context ended finds the key free to ask for.
 			t.gate.shard.Lock()
 			defer t.gate.shard.Unlock()
-			for l := h.leases; l != nil; l = l.sibling { // it changes no more
-				l.finish(cause)
-			}
-			t.gate.drop(t)
+			t.bury(h)
 		}()
 		t.locks.losses.add(lost)
 		ended() // first, so that a holder who learns of its loss finds it counted
 	}
 }
 
-// drop takes the tenure out of the gate and of the watchdog's schedule.
+// bury ends the contexts of a lost tenure's leases and takes it out of the gate, at one instant for whoever looks: a
+// holder who learns of its loss, from its context or from a call, finds the key free to ask for. The shard is locked.
+func (t *tenure) bury(h *hold) {
+	for l := h.leases; l != nil; l = l.sibling { // it changes no more
+		l.finish(t.loss)
+	}
+	t.gate.drop(t)
+}
+
+// drop takes the tenure out of the gate and of the watchdog's schedule, once.
 func (g *gate) drop(t *tenure) {
 	t.locks.watchdog.remove(t)
 	for i, other := range g.tenures {
-		if other == t {
-			last := len(g.tenures) - 1
-			g.tenures[i] = g.tenures[last]
-			g.tenures[last] = nil
-			g.tenures = g.tenures[:last]
-			t.locks.live.done()
-			break
+		if other != t {
+			continue
 		}
+		last := len(g.tenures) - 1
+		g.tenures[i] = g.tenures[last]
+		g.tenures[last] = nil
+		g.tenures = g.tenures[:last]
+		t.locks.live.done()
+		g.advance()
+		return
 	}
-	g.advance()
 }
 
 // end is the single place that ends a hold. It returns what tells the Tracer, for after the shard is unlocked.

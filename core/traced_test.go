@@ -206,3 +206,25 @@ func TestAHolderIsToldBeforeTheNextComesIn(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	})
 }
+
+// A call that finds the lease lost while whoever found it first still tells the Tracer ends the lease's context as well.
+func TestWhoHearsOfALossFindsTheContextEnded(t *testing.T) {
+	for name, call := range map[string]func(*core.Lease) error{
+		"Release": func(l *core.Lease) error { return l.Release(context.Background()) },
+		"Extend":  func(l *core.Lease) error { return l.Extend(context.Background(), time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				locks := newLocks(t, newScripted(), core.WithTracer(&slowEnd{}))
+				lease := acquire(t, locks, "k", core.WithTTL(time.Second), core.WithoutRenewal())
+				time.Sleep(1500 * time.Millisecond) // the watchdog tells of it since the first
+				wantErr(t, call(lease), core.ErrLost)
+				wantErr(t, context.Cause(lease.Context()), core.ErrLost)
+				if n := locks.Gates(); n != 0 {
+					t.Error("the key is kept track of still")
+				}
+				time.Sleep(time.Second) // until it is told
+			})
+		})
+	}
+}

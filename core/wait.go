@@ -492,6 +492,9 @@ func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {
 		busy = *refusal
 	}
 	began := time.Now()
+	if !a.until.IsZero() && !began.Before(a.until) {
+		return &busy, errWaitSpent // by the attempt: another would take as long again
+	}
 	defer func() { a.stats.forHolder += time.Since(began) }()
 	a.waits()
 	if w == nil {
