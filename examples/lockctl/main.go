@@ -32,7 +32,7 @@ const usage = `Lockctl shows the locks in a Redis, and takes one away.
   lockctl [flags] force KEY        takes it away from whoever holds it
 
 KEY is without the prefix, written as ls writes it: \n is a newline, \\ a backslash.
-The exit code is 0 if it was done, 1 if it failed, 2 if it was not understood, 3 if nobody holds KEY.
+The exit code is 0 if it was done, 1 if it failed, 2 if it was not understood, 3 if KEY is free.
 
 `
 
