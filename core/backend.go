@@ -61,7 +61,7 @@ type Guarded interface {
 type Breaker struct {
 	Node  string    // as Route names it: empty for the only one
 	State string    // "closed", "open" or "half-open"
-	Since time.Time // when it was last closed; zero while it is
+	Since time.Time // since when it is not closed; zero while it is
 	Err   error     // the latest failure; nil while it is closed
 }
 

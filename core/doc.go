@@ -11,9 +11,10 @@
 //
 // # Ways to lock
 //
-// [Locks.Acquire] takes one key, and fails fast unless [WithWait] lets it wait. [Do] runs a function under a lock,
-// [AcquireAll] takes several keys or none, and [Lead] has one of many processes at work. [WithShared] lets readers in
-// together, [WithLimit] up to n holders, and [WithFair] serves in order of arrival. An Acquire under the context of a
+// [Locks.Acquire] takes one key, and fails fast unless [WithWait] lets it wait. The lease lives for 30 s unless
+// [WithTTL] says otherwise, and is renewed at a third of that for as long as it is held. [Do] runs a function under a
+// lock, [AcquireAll] takes several keys or none, and [Lead] has one of many processes at work. [WithShared] lets readers
+// in together, [WithLimit] up to n holders, and [WithFair] serves in order of arrival. An Acquire under the context of a
 // lease re-enters it; [Lease.Export] carries that to another process. [Locks.Inspect], [Locks.Leases] and
 // [Locks.ForceRelease] are for those who operate a service.
 //
@@ -25,19 +26,22 @@
 // context ends then, whatever Redis answers or does not. What has ended is never revived.
 //
 // Every lease has a fencing token greater than all earlier ones on its key, also when the server has lost its memory, as
-// far as its clock has not gone back.
+// far as its clock has not gone back; one that a fallback gives without its store has none.
 //
-// Acquire answers within its wait and one trip (2 s). Release answers within 2 s, also under a context that is dead.
+// A trip to the backend takes 2 s at most. Acquire answers within its wait and two of them, mostly one. Release answers
+// within 2 s, also under a context that is dead.
 //
 // # What is not
 //
 // A process that stands still (a pause of the garbage collector or of the machine) learns that its lease has ended only
 // when it runs again, and may have a write on its way by then. No lock can prevent that; a store that refuses old
 // fencing tokens can. A single Redis that fails over to a replica which has not got the lock yet lets a second holder
-// in; RedLock and WithReplicas narrow that, fences catch it.
+// in; [RedLock] and [WithReplicas] narrow that, fences catch it.
 //
 // # Errors
 //
 // Sentinels, to be asked for with errors.Is: [ErrNotAcquired] is a holder's, [ErrUnavailable] is Redis's, and they are
-// never confused: a lock that cannot be had because Redis is down is not "busy".
+// never confused: a lock that cannot be had because Redis is down is not "busy". [ErrLost] says that a lease ended under
+// its holder. A [NotAcquiredError] also tells when to come again. What is out of range is an [ErrInvalidOption] that
+// names what is allowed.
 package core

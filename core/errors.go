@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// The errors of this package. Every error that it returns answers to at least one of them through errors.Is;
-// backend causes (a network error, a reply of the server) stay reachable through errors.As.
+// The errors of this package. Every error that it returns answers to at least one of them through errors.Is, or to the
+// error of the context that ended the call; causes below (a network error, a reply of the server) stay reachable through
+// errors.As.
 var (
 	// ErrNotAcquired: somebody else holds the key. Errors of this kind are a *NotAcquiredError.
 	ErrNotAcquired = errors.New("latchkit: lock not acquired")
@@ -21,11 +22,11 @@ var (
 	ErrMaxHold = errors.New("latchkit: lease held for its maximum time")
 	// ErrNotHeld: the lease was released before.
 	ErrNotHeld = errors.New("latchkit: lease not held")
-	// ErrInvalidKey: the key is empty.
+	// ErrInvalidKey: the key is empty, or AcquireAll was given none.
 	ErrInvalidKey = errors.New("latchkit: invalid key")
 	// ErrInvalidOption: an option is out of its range, or the backend cannot do what it asks for.
 	ErrInvalidOption = errors.New("latchkit: invalid option")
-	// ErrClosed: Close was called.
+	// ErrClosed: Close was called, of the engine or of the Redis client.
 	ErrClosed = errors.New("latchkit: closed")
 	// ErrNoLocker: neither a Locker was given nor a default one set.
 	ErrNoLocker = errors.New("latchkit: no locker: give one, or call core.SetDefault")

@@ -12,7 +12,8 @@ const maxWaiters = 16384
 
 // gates holds the gate of every key in use, in shards. One mutex guards all that belongs to the keys of a shard:
 // gates, tenures, holds and what leases know of their end. Sections under it are short, touch no socket, call nothing of
-// the user's but a Backend's Name and a Watcher's stop, which do not block, and may take the watchdog's mutex, never the other way round.
+// the user's but a Backend's Name and a Watcher's stop, which do not block, and may take the watchdog's mutex, never the
+// other way round.
 type gates struct {
 	seed   maphash.Seed
 	shards [64]shard

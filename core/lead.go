@@ -26,7 +26,8 @@ const (
 //   - nil when fn has returned nil while its lease was held: the work is done. Others that stand by go on and run fn in
 //     their turn. A nil that comes after the loss does not count, for fn may have stopped because of it.
 //   - ctx's error when ctx has ended, joined with fn's last error if it has one.
-//   - at once what no waiting would mend: ErrInvalidKey, ErrInvalidOption, ErrConflict, ErrDenied, ErrClosed.
+//   - at once what no waiting would mend: ErrInvalidKey, ErrInvalidOption, ErrConflict, ErrDenied, ErrClosed,
+//     ErrNoLocker.
 //
 // While the backend is away Lead tries again, with growing pauses of up to 10 s, for as long as it takes. After an error
 // of fn it gives the key back and stands by again, after a pause that grows from 1 s to 1 min when it fails each time;

@@ -142,8 +142,9 @@ func (l *Lease) finish(cause error) {
 // attempt of the engine or with its TTL.
 func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, 0) }
 
-// ReleaseAfter says that the work is done, and keeps others out for d more (up to 24 h): they are told that it is
-// completed. Errors are those of Release. A lease that re-entered another leaves that to the outermost Release.
+// ReleaseAfter says that the work is done, and keeps others out for d more (0 to 24 h): they are told that it is
+// completed. Errors are those of Release, and ErrInvalidOption for a d out of range, which releases nothing. Of leases
+// that re-entered one another the last to be released decides.
 func (l *Lease) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	if d < 0 || d > MaxTTL {
 		return invalid("ReleaseAfter", d, "0 to 24h")
@@ -298,8 +299,8 @@ func (locks *Locks) traceRelease(ctx context.Context, l *Lease, handOff bool, er
 // Extend sets the lease's TTL to ttl (10 ms to 24 h) from now on, unless more is left: it never shortens, and never
 // brings back a lease that has ended. Renewal goes on with the TTL of Acquire.
 //
-// ErrLost: the lease has ended. ErrNotHeld: it was released. ErrUnavailable: the backend could not be reached; the
-// lease runs to its deadline. It returns when ctx ends.
+// ErrLost: the lease has ended. ErrNotHeld: it was released. ErrUnavailable: the backend could not be reached within 2 s;
+// the lease runs to its deadline. ErrInvalidOption: ttl is out of range. It returns ctx's error when that ends first.
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
 		return invalid("Extend", ttl, "10ms to 24h")

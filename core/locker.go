@@ -45,7 +45,7 @@ func Do(ctx context.Context, l Locker, key string, fn func(ctx context.Context) 
 	return fn(lease.Context())
 }
 
-// FromContext returns the innermost lease under which ctx runs: one whose Context is an ancestor of ctx.
+// FromContext returns the innermost lease under which ctx runs, held or not: one whose Context is an ancestor of ctx.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	lease, ok := ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok
@@ -55,7 +55,8 @@ type leaseKey struct{}
 
 var defaultLocker atomic.Pointer[Locker]
 
-// SetDefault sets what adapters without a Locker of their own use; nil means none.
+// SetDefault sets what adapters without a Locker of their own use, from the next request on; nil means none. It may be
+// called at any time, from any goroutine.
 func SetDefault(l Locker) {
 	if l == nil {
 		defaultLocker.Store(nil)

@@ -252,7 +252,11 @@ func (locks *Locks) freeAll() {
 	wg.Wait()
 }
 
-// Inspect tells who holds key. It needs a Backend that can tell, else it says ErrInvalidOption.
+// Inspect tells who holds key, as the backend knows it now: one trip, of 2 s at most. It takes nothing and changes
+// nothing.
+//
+// Errors: ErrUnavailable, ErrDenied, ErrConflict when what stands there is no lock, ErrInvalidKey, and ErrInvalidOption
+// for a Backend that cannot tell.
 func (locks *Locks) Inspect(ctx context.Context, key string) (Info, error) {
 	inspector, err := locks.inspector(key)
 	if err != nil {
@@ -292,7 +296,8 @@ func (locks *Locks) overlay(info *Info) {
 }
 
 // ForceRelease takes key away from whoever holds it; for an operator. The holder's lease is lost: at once when it is
-// held here, else with its next renewal. A key that nobody holds is no error.
+// held here, else with its next renewal, until which it goes on working. A cooldown ends as well. A key that nobody holds
+// is no error; errors are those of Inspect.
 func (locks *Locks) ForceRelease(ctx context.Context, key string) error {
 	inspector, err := locks.inspector(key)
 	if err != nil {

@@ -21,9 +21,9 @@ type MultiLease struct {
 // never wait for each other in a circle, and each is taken once however often it is named. No keys at all are an
 // ErrInvalidKey.
 //
-// Where one server, or one slot of a Cluster, has all keys, l is a *Locks, and the holds are exclusive and not fair, one
-// trip takes them all. Elsewhere, and when somebody holds one of them and the caller may wait, they are taken one after
-// the other. The wait is for all keys together. options are those of each key.
+// Where one server, or one slot of a Cluster, has all keys, 256 at most, l is a *Locks, and the holds are exclusive and
+// neither fair nor WithReplicas, one trip takes them all. Elsewhere, and when somebody holds one of them and the caller may
+// wait, they are taken one after the other. The wait is for all keys together. options are those of each key.
 //
 // Errors are those of Acquire, with the key at fault in a *NotAcquiredError. What was taken by then is released, also
 // when ctx has ended; a release that fails is the engine's to repeat.

@@ -15,7 +15,12 @@ import (
 //
 //	latchkit~key:{tag}<sha-256>     a lock whose own name will not do
 //	latchkit~wait:{tag}<name>       the engines that wait for a lock, and the channel on which its release is told
+//	latchkit~hold:{tag}<name>       what is known of several holders, and of those who take part in a hold
+//	latchkit~line:{tag}<name>       the fair waiters, in order of arrival
+//	latchkit~stamp:{tag}<name>      whose a lock of Timestamp is
 //	latchkit~fence                  the fence counter; latchkit~fence:{tag} on a Cluster, one for each slot in use
+//	latchkit~node                   what a RedLock's node knows of its own memory
+//	latchkit~probe                  written by Probe; latchkit~probe:{tag} on a Cluster
 //
 // {tag} is the hash tag of the lock's name if it has one, else the whole name, which is then not repeated after it. A
 // name with braces that would not survive as a tag is given a tag of the same slot from a table.

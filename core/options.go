@@ -108,7 +108,7 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithFair serves the waiters of all processes in order of arrival by the server's clock. Nobody passes them who asks
 // with WithFair as well; one that does not, and comes when the key is free, may. A process that dies is passed over when
-// it has not been heard of for WaiterTTL.
+// it has not been heard of for WaiterTTL (5 s).
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
 // WithShared takes the key as one of many readers: no exclusive holder beside them. While an exclusive one waits, no new
@@ -142,7 +142,8 @@ func WithLimit(n int) Option {
 	}
 }
 
-// WithPrefix stands before every key in the backend. It must not contain "latchkit~", which names companions.
+// WithPrefix stands before every key in the backend; none unless set. It must not contain "latchkit~", which names
+// companions. Give it to New: Inspect and ForceRelease go by that one.
 func WithPrefix(prefix string) Option {
 	return func(s *settings) {
 		if strings.Contains(prefix, reserved) {
@@ -181,7 +182,8 @@ func WithLabel(label string) Option {
 	}
 }
 
-// WithTracer has t told what happens. Nil means none.
+// WithTracer has t told what happens; see Tracer, and otellock for one. Nil, the default, means none. A Backend hears of
+// the one that New is given.
 func WithTracer(t Tracer) Option { return func(s *settings) { s.tracer = t } }
 
 // processLabel is the default label: host/pid.

@@ -15,8 +15,8 @@ import (
 // processes must be given the same servers, and a server must be Redis 6 or newer, or Valkey. The clients stay the
 // caller's: they are neither closed nor changed.
 //
-// New contacts the nodes, for up to twice the node timeout. It fails when two clients lead to one server, and succeeds
-// while nodes hang; they are enrolled when they answer.
+// New contacts the nodes: a few round trips, and some seven node timeouts while one hangs. It fails when two clients lead
+// to one server, and succeeds while nodes hang; they are enrolled when they answer.
 //
 // A node that has lost its memory (a restart without persistence or from a snapshot, FLUSHALL, a promoted replica) may
 // have forgotten a lock. It grants nothing new until every lock that it may have forgotten has run out (see WithMaxTTL),

@@ -11,11 +11,11 @@ import (
 //
 // The states of a tenure, and who moves it; each move is made under the gate's shard:
 //
-//	(none)    ──▶ held       granted in time                  leader: begin; who joins another process: takePart
+//	(none)    ──▶ held       granted in time                   the leader: begin; who joins a hold: takePart
 //	held      ──▶ held       the next in the queue takes over  the last Release of the hold: handOff
 //	held      ──▶ parked     that needs a fence on its way     the last Release of the hold: endHold
 //	parked    ──▶ held       fences have come                  refill: handOff
-//	parked    ──▶ releasing  none have, or nobody waits        refill
+//	parked    ──▶ releasing  none have, or nobody may have it  refill
 //	held      ──▶ releasing  nobody takes over                 the last Release of the hold: endHold
 //	releasing ──▶ gone       the trip is over, whatever it was Release, refill: leave
 //	held,     ──▶ lost       the deadline has passed           the watchdog, or whoever looks first: expire
@@ -23,13 +23,13 @@ import (
 //	                         it was taken away                 ForceRelease, Close when its ctx has ended: lose
 //
 // Held and parked tenures are in the watchdog's schedule; a tenure enters it before its first lease is visible to
-// anyone, and leaves it before the release trip is sent. So no renewal is sent after a release; one that was on its way
+// anyone, and leaves it before the release trip is sent. So no renewal begins after a release; one that had begun before
 // finds the key gone, for it creates nothing. A reply for a tenure that has left changes nothing: every reply looks at
 // state first.
 //
 // The states of a lease, as its holder sees them:
 //
-//	live ──▶ released     Release: once; afterwards ErrNotHeld
+//	live ──▶ released     Release: once, ErrLost if the backend had lost it; afterwards ErrNotHeld
 //	live ──▶ lost         its tenure was; final: Release and Extend say ErrLost
 //	live ──▶ overdue      WithMaxHold's timer: the context has ended, and renewal stops if the lease began the hold; then
 //	                      released or lost

@@ -105,7 +105,8 @@ type HoldEnd struct {
 	HoldStart
 	Mark any
 	Held time.Duration
-	// Cause is ErrReleased, ErrLost (wrapped, with its reason), ErrMaxHold or ErrClosed.
+	// Cause is ErrReleased, or ErrLost wrapped with its reason. A hold does not end with WithMaxHold nor with Close, only
+	// contexts do.
 	Cause error
 	// Reason of a loss: "expired", "deleted", "taken", "unavailable", "forced", "closed"; empty otherwise.
 	Reason string

@@ -8,8 +8,8 @@ import (
 )
 
 // undoer takes back what nobody wants any more: a Try whose caller left, or whose reply was lost, a Release that did not
-// reach the backend, and the place of a waiter that gave up. It compares and deletes, again and again with backoff, until the key is gone or the TTL
-// has passed: a command that a stalled connection still holds can land after the first undo.
+// reach the backend, and the place of a waiter that gave up. It compares and deletes, again and again with backoff, until
+// the key is gone or the TTL has passed: a command that a stalled connection still holds can land after the first undo.
 //
 // One timer serves all; there is no goroutine while there is nothing to do.
 type undoer struct {

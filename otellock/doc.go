@@ -3,14 +3,16 @@
 //
 // # Spans
 //
-// All are of kind INTERNAL, and children of the caller's span.
+// All are of kind INTERNAL, and children of the caller's span, but for lock.renew, which is a root.
 //
 //	lock.acquire   from the call of Acquire to its outcome; commands to Redis are its children
 //	lock.release   a Release that ends a hold; linked to its lock.acquire
-//	lock.renew     a renewal that failed; a trace of its own, linked to the lock.acquire
+//	lock.renew     a renewal that failed, linked to its lock.acquire
 //
 // At the start, where samplers see them: latchkit.backend, latchkit.kind, latchkit.name (see WithName), latchkit.ttl
-// and latchkit.fair (acquire), latchkit.key (only WithKeyAttribute). At the end of an acquire:
+// and latchkit.fair (acquire), latchkit.link = acquire on the link (release, renew), latchkit.key (only WithKeyAttribute).
+// At the end of a renew latchkit.ttl and latchkit.slack, what was left of the lease; of a release latchkit.handoff, where
+// true. At the end of an acquire:
 //
 //	latchkit.outcome         acquired, contended, timeout, canceled or error
 //	latchkit.attempts        trips to the backend
