@@ -14,7 +14,7 @@ import (
 type Backend interface {
 	// Name is a short word for messages, spans and metrics, such as "redis".
 	Name() string
-	// Route names the node that serves key. Operations meet in one batch only when their routes are equal, so
+	// Route names the node that serves key, prefix included. Operations meet in one batch only when their routes are equal, so
 	// that a node that hangs holds up its own keys and no others. A Backend with one node returns "".
 	Route(key string) string
 	// Do carries out every operation of the batch once, in order for equal keys, and writes the replies into
@@ -33,7 +33,8 @@ type Watcher interface {
 	Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error)
 }
 
-// Inspector is a Backend that can tell who holds a key, and take it away.
+// Inspector is a Backend that can tell who holds a key, prefix included, and take it away. A key that nobody holds is no
+// error; what is no lock is an ErrConflict, and stays as it is.
 type Inspector interface {
 	Inspect(ctx context.Context, key string) (Info, error)
 	ForceRelease(ctx context.Context, key string) error
@@ -194,7 +195,7 @@ type Op struct {
 	Err error
 	// Unsent: with Err, the operation has certainly not reached the store and never will.
 	Unsent bool
-	// Fence is the first fence that was granted, and Fences how many there are from it on. 0: cannot fence.
+	// Fence is the first fence that was granted, and Fenced how many there are from it on. 0: cannot fence.
 	Fence  int64
 	Fenced int
 	// Left, with Refused: what is left of the holder's TTL, or of the cooldown when Completed. Zero: unknown.

@@ -139,7 +139,8 @@ func (l *Lease) finish(cause error) {
 //
 // nil: it was freed, or passed on. ErrLost: the lease had ended before; another holder's key is untouched.
 // ErrNotHeld: it was released before. ErrUnavailable: the backend could not be reached; the key goes with a later
-// attempt of the engine or with its TTL.
+// attempt of the engine or with its TTL. ErrDenied: it refused; the key goes with its TTL. After any of these the lease is
+// over, and its context has ended.
 func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, 0) }
 
 // ReleaseAfter says that the work is done, and keeps others out for d more (0 to 24 h): they are told that it is

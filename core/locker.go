@@ -65,7 +65,7 @@ func SetDefault(l Locker) {
 	defaultLocker.Store(&l)
 }
 
-// Default returns what SetDefault set, or nil.
+// Default returns what SetDefault set, or nil. It may be called concurrently.
 func Default() Locker {
 	if l := defaultLocker.Load(); l != nil {
 		return *l

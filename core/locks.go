@@ -29,8 +29,10 @@ type Locks struct {
 	ops          sync.Pool // of *Op: for releases
 }
 
-// New returns an engine over b. opts are the defaults of every Acquire. It does not contact the backend, so it
-// succeeds while Redis is down; a Backend that was built from unusable parts fails here.
+// New returns an engine over b. opts are the defaults of every Acquire. It contacts nothing, but for
+// the nodes of a RedLock, and succeeds while Redis is down; a Backend that was built from unusable parts fails here.
+//
+// Errors: ErrInvalidOption, which names the option and what is allowed.
 func New(b Backend, opts ...Option) (*Locks, error) {
 	if b == nil {
 		return nil, fmt.Errorf("%w: New(nil): allowed is a Backend", ErrInvalidOption)

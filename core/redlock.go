@@ -26,7 +26,7 @@ import (
 // What ReleaseAfter keeps for longer than the maximum TTL may end early when a majority of nodes has lost its memory
 // meanwhile, one after the other.
 //
-// Holds are exclusive; WithFair, WithShared and WithLimit are an ErrInvalidOption.
+// Holds are exclusive; WithFair, WithShared, WithLimit, WithReplicas and Lease.Export are an ErrInvalidOption.
 //
 // Source: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 func RedLock(nodes []redis.UniversalClient, opts ...RedLockOption) Backend {

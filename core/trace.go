@@ -77,11 +77,11 @@ type AcquireEnd struct {
 	AcquireStart
 	Outcome  Outcome
 	Err      error
-	Lease    *Lease // nil unless acquired
-	Reentry  bool   // the context already held the key
-	HandOff  bool   // passed on inside the process, without a trip
-	Attempts int    // trips to the backend
-	Waited   time.Duration
+	Lease    *Lease        // nil unless acquired
+	Reentry  bool          // the context already held the key
+	HandOff  bool          // passed on inside the process, without a trip
+	Attempts int           // trips to the backend
+	Waited   time.Duration // how long the Acquire took in all
 	// The parts of Waited: behind others of this process, in trips to the backend, for a holder elsewhere.
 	InGate, InBackend, ForHolder time.Duration
 	// HolderMark is the mark of a holder in this process that kept the Acquire out, HolderNote the note of one
@@ -105,8 +105,8 @@ type HoldEnd struct {
 	HoldStart
 	Mark any
 	Held time.Duration
-	// Cause is ErrReleased, or ErrLost wrapped with its reason. A hold does not end with WithMaxHold nor with Close, only
-	// contexts do.
+	// Cause is ErrReleased, or ErrLost wrapped with its reason. WithMaxHold and Close end contexts, and no
+	// holds.
 	Cause error
 	// Reason of a loss: "expired", "deleted", "taken", "unavailable", "forced", "closed"; empty otherwise.
 	Reason string

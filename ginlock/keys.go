@@ -9,7 +9,7 @@ import (
 )
 
 // KeyFunc reads the key of a request. Requests with equal keys never run at once. An error, or an empty key, is answered
-// 400; the error's text is not shown to the client.
+// 400; the error's text is not shown to the client. It is called from many goroutines.
 //
 // The functions of this package give "name:value". They take a value that is missing, empty, malformed or repeated for
 // an error, since nobody can tell which one the handler will go by, and they escape braces in values, so that clients

@@ -10,10 +10,11 @@ import (
 	"github.com/latchkit/latchkit/core"
 )
 
-// Option sets how the interceptors behave.
+// Option sets how the interceptors behave. Options panic over what no deployment could mean.
 type Option func(*door)
 
-// WithLocker locks with l instead of core.Default.
+// WithLocker locks with l. Without it core.Default() is asked at each call; if there is none either, the call is answered
+// INTERNAL.
 func WithLocker(l core.Locker) Option {
 	if l == nil {
 		panic("grpclock: WithLocker(nil)")
@@ -21,13 +22,15 @@ func WithLocker(l core.Locker) Option {
 	return func(d *door) { d.guard.Locker = l }
 }
 
-// WithAcquire adds options to each Acquire, such as core.WithWait to have calls queue instead of being refused.
+// WithAcquire adds options to each Acquire, such as core.WithWait to have calls queue instead of being refused. An option
+// out of range shows in the first call: INTERNAL.
 func WithAcquire(opts ...core.Option) Option {
 	return func(d *door) { d.guard.Acquire = append(d.guard.Acquire, opts...) }
 }
 
 // WithCooldown keeps the key for d, up to 24 h, after a call that succeeded: repetitions are answered ALREADY_EXISTS.
-// After a failure it is freed at once. Success is OK unless [WithSuccess] says otherwise.
+// After a failure it is freed at once, and so is that of a lease that was lost. Success is OK unless [WithSuccess] says
+// otherwise. 0 means none.
 //
 // The cooldown is the key's, so it keeps out all methods that lock the same key; for one method only add
 // [WithPerMethod].
@@ -38,8 +41,8 @@ func WithCooldown(d time.Duration) Option {
 	return func(o *door) { o.guard.Cooldown = d }
 }
 
-// WithRetryAfter sets what a refused caller is told to wait, in RetryInfo and pushback: 1 s unless set. It is never
-// told more than the holder's lease still runs. What is left of a cooldown, or of a quarantine of RedLock, is always
+// WithRetryAfter sets what a refused caller is told to wait, in RetryInfo and pushback: 1 s unless set, and for 0. It is
+// never told more than the holder's lease still runs. What is left of a cooldown, or of a quarantine of RedLock, is always
 // told exactly.
 func WithRetryAfter(d time.Duration) Option {
 	if d < 0 {

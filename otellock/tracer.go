@@ -41,7 +41,8 @@ var (
 	_ core.ClockTracer   = (*Tracer)(nil)
 )
 
-// New returns a Tracer. A metric that the provider refuses is reported to otel.Handle and left out.
+// New returns a Tracer; without options it uses the global providers, and shows no keys. A metric that the provider refuses
+// is reported to otel.Handle and left out.
 func New(opts ...Option) *Tracer {
 	t := &Tracer{config: newConfig(opts)}
 	t.classes.limit, t.profiles.limit = maxClasses, maxProfiles
