@@ -2,9 +2,13 @@ package core
 
 import "time"
 
-// heartbeat is how often an engine with fair waiters says that it lives: several times within WaiterTTL, after which
-// its places are dropped.
-const heartbeat = WaiterTTL / 4
+// heartbeat is how often an engine with fair waiters says that it lives. After silence, two heartbeats and time to spare,
+// those behind it pass it over while the key is free: it has died, as far as anybody knows. Its places are dropped after
+// WaiterTTL only, so that one on a machine that stood still for a moment loses a turn and not its place.
+const (
+	heartbeat = WaiterTTL / 5
+	silence   = WaiterTTL / 2 // as in lua/kinds.lua
+)
 
 // line keeps the places of a gate's fair waiters in the backend. Only the head of the queue tries, but everyone has a
 // place from the moment it came, and keeps it for as long as it waits, whoever holds the key and for however long.

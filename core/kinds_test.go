@@ -17,8 +17,9 @@ import (
 	"github.com/latchkit/latchkit/internal/redistest"
 )
 
-// L29: a process whose waiters stand first in line is killed.
-func TestL29DeadWaitersAreSkippedWithinOneHeartbeat(t *testing.T) {
+// L29: a process whose waiters stand first in line is killed. Whoever stands behind it is served when it has been silent
+// for half of WaiterTTL, and not when its places are dropped.
+func TestL29DeadWaitersAreSkipped(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client()
 	holder, next := newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(rdb))
@@ -49,12 +50,59 @@ func TestL29DeadWaitersAreSkippedWithinOneHeartbeat(t *testing.T) {
 	at := time.Now()
 	noCompanionWithoutTTL(t, rdb)
 	release(t, lease)
-	if took := (<-got).Sub(at); took > core.WaiterTTL+time.Second {
+	if took := (<-got).Sub(at); took > core.WaiterTTL/2+time.Second {
 		t.Errorf("the next was served after %v", took)
 	}
-	if n := rdb.ZCard(t.Context(), "latchkit~line:{k}").Val(); n > 2 {
-		t.Errorf("%d are left in line, want engines only", n)
-	}
+	noCompanionWithoutTTL(t, rdb)
+	eventually(t, core.WaiterTTL+time.Second, "the dead leave the line", func() bool {
+		lease, err := next.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(time.Second))
+		if err == nil {
+			release(t, lease)
+		}
+		return inLine(0)()
+	})
+}
+
+// One who is not heard of for a while, its process standing still say, is passed over and keeps its place.
+func TestSilentWaitersKeepTheirPlaces(t *testing.T) {
+	oneStore(t, func(t *testing.T, b core.Backend) {
+		t.Parallel() // it mostly waits
+		do := func(a core.Action, n int) *core.Op {
+			engine := strings.Repeat(fmt.Sprint(n), 16)
+			op := &core.Op{Action: a, Owner: engine + engine, Waiter: engine, Ticket: engine + engine, Fences: 1,
+				Hold: core.Hold{Key: "k", Fair: true, TTL: time.Minute}}
+			b.Do(t.Context(), []*core.Op{op})
+			if op.Err != nil {
+				t.Fatal(op.Err)
+			}
+			return op
+		}
+		for n := 1; n <= 3; n++ {
+			do(core.Arrive, n)
+		}
+		arrived := time.Now()
+		eventually(t, core.WaiterTTL, "the second passes the first", func() bool {
+			do(core.Arrive, 3)
+			return do(core.Try, 2).Verdict == core.Granted
+		})
+		if waited := time.Since(arrived); waited < core.WaiterTTL*2/5 {
+			t.Errorf("the first was passed over after %v", waited)
+		}
+		do(core.Release, 2)
+		if v := do(core.Arrive, 1); v.Fenced != 0 {
+			t.Error("the first has lost its place")
+		}
+		if v := do(core.Try, 3).Verdict; v != core.Refused {
+			t.Errorf("the third has passed the first: verdict %d", v)
+		}
+		if v := do(core.Try, 1).Verdict; v != core.Granted {
+			t.Errorf("the first: verdict %d", v)
+		}
+		do(core.Release, 1)
+		if v := do(core.Try, 3).Verdict; v != core.Granted {
+			t.Errorf("the third: verdict %d", v)
+		}
+	})
 }
 
 // TestChildWaitsInLine is the process that is killed; by itself it has nothing to do.
@@ -68,6 +116,38 @@ func TestChildWaitsInLine(t *testing.T) {
 		go func() { _, _ = locks.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(time.Minute)) }()
 	}
 	_, _ = locks.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(time.Minute))
+}
+
+// L28: while others come, give up and come again, a place in line stays where it is, and none lies ahead of the clock.
+func TestPlacesDoNotDrift(t *testing.T) {
+	t.Parallel() // it mostly waits
+	rdb := redistest.Start(t).Client()
+	holder, waiting, coming := newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(rdb)), newLocks(t, core.Redis(rdb))
+	lease := acquire(t, holder, "k")
+	got := make(chan *core.Lease)
+	go func() { got <- acquire(t, waiting, "k", core.WithFair(), core.WithWait(time.Minute)) }()
+	places := func() []redis.Z {
+		return rdb.ZRangeByScoreWithScores(t.Context(), "latchkit~line:{k}", &redis.ZRangeBy{Min: "1e15", Max: "+inf"}).Val()
+	}
+	eventually(t, 5*time.Second, "one stands in line", func() bool { return len(places()) == 1 })
+	first := places()[0]
+	came := 0
+	for end := time.Now().Add(core.WaiterTTL * 2 / 5); time.Now().Before(end); came++ { // over some heartbeats
+		_, err := coming.Acquire(t.Context(), "k", core.WithFair(), core.WithWait(5*time.Millisecond))
+		wantErr(t, err, core.ErrNotAcquired)
+		all := places()
+		now := rdb.Time(t.Context()).Val()
+		if all[0] != first {
+			t.Fatalf("the first place is %v, was %v", all[0], first)
+		}
+		for _, z := range all {
+			if ahead := int64(z.Score) - now.UnixMicro(); ahead > 0 {
+				t.Fatalf("after %d more have come a place lies %d µs ahead of the clock", came, ahead)
+			}
+		}
+	}
+	release(t, lease)
+	release(t, <-got)
 }
 
 // A server whose clock is set back does not have the living wait for the dead for that long.

@@ -107,8 +107,8 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithFair serves the waiters of all processes in order of arrival by the server's clock. Nobody passes them who asks
-// with WithFair as well; one that does not, and comes when the key is free, may. A process that dies is passed over when
-// it has not been heard of for WaiterTTL (5 s).
+// with WithFair as well; one that does not, and comes when the key is free, may. A process that has not been heard of for
+// half of WaiterTTL (2.5 s), since it has died or stands still, is passed over; it keeps its place for WaiterTTL (5 s).
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
 // WithShared takes the key as one of many readers: no exclusive holder beside them. While an exclusive one waits, no new

@@ -24,11 +24,13 @@
 -- pass either.
 --
 -- line is a sorted set of two things: tickets (kind, engine, 16 digits) by their arrival in µs, and engines by the time
--- in ms until which they count as alive. A ticket of an engine that is dead is dropped by whoever stands behind it. An
--- engine's places are its own to distribute: whoever asks for it takes its first one.
+-- in ms until which they count as alive. A ticket of an engine that is dead is dropped by whoever stands behind it. One of
+-- an engine that has been silent for half of that time is passed over, and keeps its place. An engine's places are its own
+-- to distribute: whoever asks for it takes its first one.
 local call = redis.call
 local sub, byte, find, match, format = string.sub, string.byte, string.find, string.match, string.format
 local publish, patience = ARGV[1], tonumber(ARGV[2])
+local silence = patience / 2
 if publish == 'SPUBLISH' and not redis.REDIS_VERSION_NUM then
   publish = 'PUBLISH' -- a server older than 7
 end
@@ -168,11 +170,11 @@ local function barred(o)
 end
 
 -- The place of this engine in line: its first ticket, or "" when it has none, and how many of the same kind stand
--- before it. When somebody alive of another kind does: nil, and for how long that engine counts.
+-- before it. When somebody alive of another kind does: nil, and how long it may be silent before it is passed over.
 local function place(o)
-  local ahead = 0
+  local ahead, passed = 0, 0
   while true do
-    local some = call('ZRANGEBYSCORE', o.line, int(FAIR), '+inf', 'LIMIT', ahead, 64)
+    local some = call('ZRANGEBYSCORE', o.line, int(FAIR), '+inf', 'LIMIT', ahead + passed, 64)
     for i = 1, #some do
       local ticket = some[i]
       local whose = sub(ticket, 2, 17)
@@ -184,10 +186,13 @@ local function place(o)
         alive = nowms + patience
         call('ZADD', o.line, int(alive), whose)
       end
+      local heard = alive - patience
       if alive <= nowms then
         call('ZREM', o.line, ticket)
+      elseif heard + silence <= nowms then
+        passed = passed + 1
       elseif o.kind == 'x' or byte(ticket) ~= byte(o.kind) then
-        return nil, alive - nowms
+        return nil, heard + silence - nowms
       else
         ahead = ahead + 1
       end
