@@ -74,29 +74,11 @@ func (b *bench) within(d time.Duration, got <-chan *core.Lease) *core.Lease {
 	}
 }
 
-// needsWaiters skips the test when the backend does not tell of waiters, before it holds anything.
-func (b *bench) needsWaiters() {
-	b.Helper()
-	info, err := b.engine().Inspect(b.Context(), "needs")
-	if errors.Is(err, core.ErrInvalidOption) {
-		b.Skip("this backend cannot inspect")
-	}
-	if err == nil && info.Waiters < 0 {
-		b.Skip("this backend does not tell of waiters")
-	}
-}
-
-// waiters waits until n engines wait for the key k.
+// waiters waits until n engines wait for the key k. The test has called inspects.
 func (b *bench) waiters(l *core.Locks, n int) {
 	b.Helper()
 	b.eventually("the waiters are known", func() bool {
 		info, err := l.Inspect(b.Context(), "k")
-		if errors.Is(err, core.ErrInvalidOption) {
-			b.Skip("this backend cannot inspect")
-		}
-		if info.Waiters < 0 {
-			b.Skip("this backend does not tell of waiters")
-		}
 		return err == nil && info.Waiters >= n
 	})
 }
@@ -132,7 +114,7 @@ func readersShare(b *bench) {
 
 func readersComeTogether(b *bench) {
 	b.needs(core.WithShared())
-	b.needsWaiters()
+	b.inspects()
 	one, two := b.engine(), b.engine()
 	writer := b.acquire(one, "k")
 	var got []<-chan *core.Lease
@@ -152,7 +134,7 @@ func readersComeTogether(b *bench) {
 
 func waitingWriter(b *bench) {
 	b.needs(core.WithShared())
-	b.needsWaiters()
+	b.inspects()
 	one, two, three := b.engine(), b.engine(), b.engine()
 	reader := b.acquire(one, "k", core.WithShared())
 	got := b.later(two, core.WithWait(20*time.Second))
@@ -181,7 +163,7 @@ func waitingWriter(b *bench) {
 
 func writerGivesUp(b *bench) {
 	b.needs(core.WithShared())
-	b.needsWaiters()
+	b.inspects()
 	one, two, three := b.engine(), b.engine(), b.engine()
 	reader := b.acquire(one, "k", core.WithShared())
 	ctx, cancel := context.WithCancel(b.Context())
@@ -294,7 +276,7 @@ func limitIsExact(b *bench) {
 
 func permitWakes(b *bench) {
 	b.needs(core.WithLimit(3))
-	b.needsWaiters()
+	b.inspects()
 	one, two := b.engine(), b.engine()
 	for _, waiting := range []*core.Locks{one, two} {
 		held := []*core.Lease{b.acquire(one, "k", core.WithLimit(3)), b.acquire(one, "k", core.WithLimit(3)),
@@ -462,18 +444,20 @@ func (l *line) arrived(b *bench, n int) {
 
 func fairRetries(b *bench) {
 	b.needs(core.WithFair())
-	b.needsWaiters()
+	b.inspects()
 	one, two, three := b.engine(), b.engine(), b.engine()
 	lease := b.acquire(one, "k")
 	got := b.later(two, core.WithFair(), core.WithWait(time.Minute))
 	b.waiters(one, 1)
 	var wg sync.WaitGroup
 	var stop atomic.Bool
+	var passed atomic.Int64
 	for range 3 {
 		wg.Go(func() {
 			for !stop.Load() {
 				lease, err := three.Acquire(b.Context(), "k", core.WithFair(), core.WithWait(20*time.Millisecond))
 				if err == nil {
+					passed.Add(1)
 					lease.Release(b.Context())
 				}
 			}
@@ -481,7 +465,11 @@ func fairRetries(b *bench) {
 	}
 	time.Sleep(500 * time.Millisecond)
 	b.release(lease)
-	b.release(b.within(20*time.Second, got)) // the others go on asking: one who drifts never comes in
+	first := b.within(time.Minute, got) // how long it takes is a matter of the machine; how many go first is not
+	if n := passed.Load(); n > 0 {
+		b.Errorf("%d who came later, and came again, went first", n)
+	}
+	b.release(first)
 	// Places that were given up are in nobody's way, and not only when they would have run out.
 	stop.Store(true)
 	wg.Wait()
@@ -490,7 +478,7 @@ func fairRetries(b *bench) {
 
 func fairNewcomer(b *bench) {
 	b.needs(core.WithFair())
-	b.needsWaiters()
+	b.inspects()
 	one, two, three := b.engine(), b.engine(), b.engine()
 	lease := b.acquire(one, "k")
 	ctx, cancel := context.WithCancel(b.Context())
@@ -512,7 +500,7 @@ func fairNewcomer(b *bench) {
 
 func fairLongHold(b *bench) {
 	b.needs(core.WithFair())
-	b.needsWaiters()
+	b.inspects()
 	if testing.Short() {
 		b.Skip("holds for longer than a waiter counts")
 	}

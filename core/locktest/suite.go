@@ -468,21 +468,31 @@ func anyBytesAreAKey(b *bench) {
 
 func keysDoNotTouchCompanions(b *bench) {
 	one, two := b.engine(), b.engine()
-	lease := b.acquire(one, "k")
-	done := make(chan error)
-	go func() { // a waiter, so that companions exist
-		next, err := two.Acquire(b.Context(), "k", core.WithWait(20*time.Second))
-		if err == nil {
-			err = next.Release(b.Context())
+	for name, opts := range b.carried() {
+		lease := b.acquire(one, "k", opts...)
+		done := make(chan error)
+		go func() { // waiters, so that companions exist
+			next, err := two.Acquire(b.Context(), "k", append(opts, core.WithWait(20*time.Second))...)
+			if err == nil {
+				err = next.Release(b.Context())
+			}
+			done <- err
+		}()
+		time.Sleep(5 * time.Millisecond) // they may exist by now, or come while others are locked: both are right
+		for _, key := range []string{"latchkit~wait:{k}", "latchkit~hold:{k}", "latchkit~line:{k}", "latchkit~fence", "latchkit~key:k"} {
+			other := b.acquire(two, key, opts...)
+			if name == "exclusive" {
+				b.refused(one, key)
+			}
+			b.release(other)
 		}
-		done <- err
-	}()
-	for _, key := range []string{"latchkit~wait:{k}", "latchkit~fence", "latchkit~fair:{k}", "latchkit~key:k"} {
-		b.release(b.acquire(one, key))
-	}
-	b.release(lease)
-	if err := <-done; err != nil {
-		b.Error(err)
+		if name != "shared" && name != "limited" {
+			b.refused(two, "k", opts...)
+		}
+		b.release(lease)
+		if err := <-done; err != nil {
+			b.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
