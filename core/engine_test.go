@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"runtime/metrics"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -261,7 +263,7 @@ func TestHolderThatWasPausedLearnsIt(t *testing.T) {
 	release(t, next)
 }
 
-// L16: a waiter to whom nobody publishes costs a bounded number of commands.
+// L16: a waiter to whom nobody publishes costs a bounded number of commands, and next to no time of the processor.
 func TestIdleWaitersAreCheap(t *testing.T) {
 	server := redistest.Start(t)
 	holder := newLocks(t, core.Redis(server.Client()))
@@ -280,9 +282,12 @@ func TestIdleWaitersAreCheap(t *testing.T) {
 	rdb := server.Client()
 	calls := func() int64 { return commandCalls(t, rdb, "evalsha") }
 	eventually(t, 10*time.Second, "the waiters wait", func() bool { return calls() >= 2 })
-	before, began := calls(), time.Now()
+	before, began, busy := calls(), time.Now(), processorTime()
 	time.Sleep(3 * time.Second) // the time over which commands are counted
 	n := calls() - before
+	if took := processorTime() - busy; took > time.Since(began)/20 {
+		t.Errorf("1,000 idle waiters kept the processor busy for %v in 3 s", took)
+	}
 	if most := int64(time.Since(began)/time.Second) + 3; n > most {
 		t.Errorf("1,000 idle waiters sent %d commands in 3 s, want at most %d", n, most)
 	}
@@ -291,9 +296,33 @@ func TestIdleWaitersAreCheap(t *testing.T) {
 	release(t, lease)
 }
 
+// processorTime is for how long this process has run Go code.
+func processorTime() time.Duration {
+	runtime.GC() // which brings the metric up to date
+	sample := []metrics.Sample{{Name: "/cpu/classes/user:cpu-seconds"}}
+	metrics.Read(sample)
+	return time.Duration(sample[0].Value.Float64() * float64(time.Second))
+}
+
 // L33, the part of one server: fences grow across deletion, expiry, force and restarts.
 func TestFencesGrowWhateverHappensToTheServer(t *testing.T) {
-	server := redistest.Start(t)
+	for name, memory := range map[string]struct {
+		options []redistest.Option
+		restart func(*redistest.Server)
+	}{
+		"no memory": {nil, (*redistest.Server).RestartEmpty},
+		"all of it": {[]redistest.Option{redistest.WithArgs("--appendonly", "yes")}, (*redistest.Server).Restart},
+		// Which is of long before, and has a smaller counter than what was given since.
+		"a snapshot": {[]redistest.Option{redistest.WithArgs("--save", "3600 1000000")}, (*redistest.Server).Restart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fencesGrow(t, redistest.Start(t, memory.options...), memory.restart)
+		})
+	}
+}
+
+func fencesGrow(t *testing.T, server *redistest.Server, restart func(*redistest.Server)) {
 	rdb := server.Client()
 	locks := newLocks(t, core.Redis(rdb), core.WithTTL(200*time.Millisecond), core.WithoutRenewal())
 	var last int64
@@ -311,21 +340,28 @@ func TestFencesGrowWhateverHappensToTheServer(t *testing.T) {
 		last = lease.Fence()
 		return lease
 	}
-	for range 2000 {
-		release(t, grow("release"))
+	many := func() {
+		for range 1700 {
+			lease := grow("release")
+			if err := lease.Release(t.Context()); err != nil && !errors.Is(err, core.ErrLost) { // slow machines let it run out
+				t.Fatal(err)
+			}
+		}
 	}
+	many()
+	must(t, rdb.Save(t.Context()).Err()) // a snapshot that will be old
+	many()
 	grow("release")
-	rdb.Del(t.Context(), "k")
+	must(t, rdb.Del(t.Context(), "k").Err())
 	grow("DEL")
 	grow("expiry")
-	rdb.FlushAll(t.Context())
-	grow("FLUSHALL")
+	must(t, locks.ForceRelease(t.Context(), "k"))
+	grow("ForceRelease")
 	server.Kill()
-	server.RestartEmpty()
-	grow("a restart without memory")
-	for range 2000 {
-		release(t, grow("release"))
-	}
+	restart(server)
+	grow("a restart")
+	must(t, rdb.FlushAll(t.Context()).Err())
+	grow("FLUSHALL")
 }
 
 // Hand-offs must not run ahead of what a server that loses its memory starts with.
@@ -393,29 +429,58 @@ func TestHandOffLetsOthersIn(t *testing.T) {
 	wg.Wait()
 }
 
-// L45: waiters are bounded, and the refusal says so.
+// L45: of 100,000 callers for one key those past the limit are refused with words that say why, and cost no memory.
 func TestWaitersAreBounded(t *testing.T) {
 	locks := newLocks(t, core.Local())
 	lease := acquire(t, locks, "k")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	var refused atomic.Int64
-	const callers = 20000
-	for range callers {
+	const callers, limit = 100_000, 16_384
+	for range limit {
 		wg.Go(func() {
-			_, err := locks.Acquire(ctx, "k", core.WithWait(core.Forever))
-			if errors.Is(err, core.ErrTooManyWaiters) {
-				refused.Add(1)
-			} else if !errors.Is(err, context.Canceled) {
+			if _, err := locks.Acquire(ctx, "k", core.WithWait(core.Forever)); !errors.Is(err, context.Canceled) {
 				t.Errorf("waiter: %v", err)
 			}
 		})
 	}
-	eventually(t, 30*time.Second, "those past the limit are refused", func() bool { return refused.Load() == callers-16384 })
+	eventually(t, 30*time.Second, "the queue is full", func() bool { return locks.Queued("k") == limit })
+	before := memoryInUse()
+	var refused sync.WaitGroup
+	for range 16 {
+		refused.Go(func() {
+			for range (callers - limit) / 16 {
+				_, err := locks.Acquire(ctx, "k", core.WithWait(core.Forever))
+				if !errors.Is(err, core.ErrTooManyWaiters) || !strings.Contains(err.Error(), `"k" has 16384`) {
+					t.Errorf("past the limit: %v", err)
+					return
+				}
+			}
+		})
+	}
+	refused.Wait()
+	if more := memoryInUse() - before; more > 1<<20 {
+		t.Errorf("%d refusals take %d bytes", callers-limit, more)
+	}
+	if n := locks.Queued("k"); n != limit {
+		t.Errorf("%d wait, want %d", n, limit)
+	}
 	cancel()
 	wg.Wait()
+	if left := memoryInUse() - before; left > 1<<20 {
+		t.Errorf("%d bytes more than while they waited", left)
+	}
 	release(t, lease)
 	release(t, acquire(t, locks, "k"))
+}
+
+// memoryInUse is what lives on the heap and on stacks.
+func memoryInUse() int64 {
+	for range 3 { // what was in a sync.Pool takes two
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
 }
 
 func TestNoGoroutinePerLease(t *testing.T) {

@@ -151,9 +151,20 @@ func TestLeadSurvivesHoursWithoutTheBackend(t *testing.T) {
 	})
 }
 
-// L32: Redis hangs for longer than the TTL.
+// L32: Redis hangs, or is gone, for longer than the TTL.
 func TestL32LeaderEndsByItsDeadlineAndOneLeadsAgain(t *testing.T) {
-	server := redistest.Start(t)
+	for name, c := range map[string]struct{ away, back func(*redistest.Server) }{
+		"hangs": {(*redistest.Server).Pause, (*redistest.Server).Resume},
+		"gone":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			leadsAgain(t, redistest.Start(t), c.away, c.back)
+		})
+	}
+}
+
+func leadsAgain(t *testing.T, server *redistest.Server, away, back func(*redistest.Server)) {
 	const ttl = time.Second
 	var leading atomic.Int64
 	led := make(chan string, 64)
@@ -178,10 +189,10 @@ func TestL32LeaderEndsByItsDeadlineAndOneLeadsAgain(t *testing.T) {
 		}()
 	}
 	<-led
-	server.Pause()
+	away(server)
 	eventually(t, ttl+2*time.Second, "the leader stands down", func() bool { return leading.Load() == 0 })
 	time.Sleep(2 * ttl)
-	server.Resume()
+	back(server)
 	select {
 	case <-led:
 	case <-time.After(ttl + 10*time.Second):

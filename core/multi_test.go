@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/internal/redistest"
 )
@@ -109,9 +111,13 @@ func TestL21AcquireAllInOppositeOrders(t *testing.T) {
 			if i%2 == 1 {
 				keys = []string{"b", "a", "b"}
 			}
+			var l core.Locker = engines[i/2]
+			if i == 2 {
+				l = plain(l) // in turn, while the others take both together where they can
+			}
 			wg.Go(func() {
 				for range rounds / 4 {
-					m, err := core.AcquireAll(t.Context(), engines[i/2], keys, core.WithWait(time.Minute))
+					m, err := core.AcquireAll(t.Context(), l, keys, core.WithWait(time.Minute))
 					if err != nil {
 						t.Errorf("%q: %v", keys, err)
 						return
@@ -176,25 +182,48 @@ func TestL22AcquireAllCancelledHalfWay(t *testing.T) {
 }
 
 func TestL23AcquireAllReleaseTriesAll(t *testing.T) {
-	s := newScripted()
+	s := whole{newScripted()}
 	locks := newLocks(t, s)
-	m := acquireAll(t, locks, []string{"a", "b", "c"})
-	s.set(func(_ context.Context, op *core.Op) bool {
-		if op.Key == "b" && op.Action == core.Release {
-			op.Err = fmt.Errorf("%w: no rights for b", core.ErrDenied)
-			return true
+	for _, l := range []core.Locker{locks, plain(locks)} {
+		m := acquireAll(t, l, []string{"a", "b", "c", "d"})
+		causes := map[string]error{"a": errors.New("no rights for a"), "c": errors.New("no rights for c")}
+		s.set(func(_ context.Context, op *core.Op) bool {
+			if cause := causes[op.Key]; cause != nil && op.Action == core.Release {
+				op.Err = fmt.Errorf("%w: %w", core.ErrDenied, cause)
+				return true
+			}
+			return false
+		}, nil)
+		wantErr(t, m.Release(t.Context()), core.ErrDenied, causes["a"], causes["c"])
+		for key, held := range map[string]bool{"a": true, "b": false, "c": true, "d": false} {
+			if s.held(t, key) != held {
+				t.Errorf("%q is held: %v", key, !held)
+			}
 		}
-		return false
-	}, nil)
+		s.set(nil, nil)
+		for key := range causes {
+			must(t, newLocks(t, s).ForceRelease(t.Context(), key))
+		}
+	}
+}
+
+// L23: the server itself refuses for one of them.
+func TestL23AcquireAllReleaseTriesAllOfAServer(t *testing.T) {
+	s := redistest.Start(t)
+	admin := s.Client()
+	locks := newLocks(t, core.Redis(as(t, s, "+@all", "~*", "&*")))
+	m := acquireAll(t, locks, []string{"a", "b", "c"})
+	must(t, admin.Do(t.Context(), "ACL", "SETUSER", "user", "resetkeys", "~a", "~c", "~latchkit~*").Err())
 	err := m.Release(t.Context())
 	wantErr(t, err, core.ErrDenied)
-	if !strings.Contains(err.Error(), "no rights for b") {
-		t.Errorf("the cause is lost: %v", err)
+	var reply redis.Error
+	if !errors.As(err, &reply) || !strings.Contains(reply.Error(), "NOPERM") {
+		t.Errorf("the server's words are lost: %v", err)
 	}
-	s.set(nil, nil)
-	other := newLocks(t, s)
-	for _, key := range []string{"a", "c"} {
-		release(t, acquire(t, other, key))
+	for key, want := range map[string]int64{"a": 0, "b": 1, "c": 0} {
+		if n := admin.Exists(t.Context(), key).Val(); n != want {
+			t.Errorf("%q: %d in the store, want %d", key, n, want)
+		}
 	}
 }
 
@@ -305,8 +334,19 @@ func TestL49AcquireAllOnACluster(t *testing.T) {
 	if !together([]string{"{user:1}:a", "{user:1}:b"}) || together([]string{"a", "b"}) {
 		t.Error("keys of one slot go together, and others do not")
 	}
-	for _, keys := range [][]string{{"{user:1}:a", "{user:1}:b"}, {"a", "b", "c"}} {
+	calls := func() (n int64) {
+		for _, s := range cluster.Nodes() {
+			rdb := s.Client()
+			n += commandCalls(t, rdb, "evalsha") + commandCalls(t, rdb, "eval")
+		}
+		return n
+	}
+	for _, keys := range [][]string{{"{user:1}:warm", "{user:1}:warmer"}, {"{user:1}:a", "{user:1}:b"}, {"a", "b", "c"}} {
+		before := calls()
 		m := acquireAll(t, one, keys)
+		if n := calls() - before; keys[0] == "{user:1}:a" && n != 1 {
+			t.Errorf("%d script calls for two keys of one slot, want 1", n)
+		}
 		for _, key := range keys {
 			if _, err := two.Acquire(t.Context(), key); !errors.Is(err, core.ErrNotAcquired) {
 				t.Errorf("%q beside it: %v", key, err)

@@ -43,6 +43,23 @@ func TestOptionsOutOfRange(t *testing.T) {
 	}
 }
 
+// What methods are given is checked like options, and the lease is as before.
+func TestTimesOutOfRange(t *testing.T) {
+	locks := newLocks(t, core.Local())
+	lease := acquire(t, locks, "k")
+	deadline := lease.Deadline()
+	for _, d := range []time.Duration{-1, 24*time.Hour + 1, 1<<63 - 1} {
+		wantErr(t, lease.Extend(t.Context(), d), core.ErrInvalidOption)
+		wantErr(t, lease.ReleaseAfter(t.Context(), d), core.ErrInvalidOption)
+		_, err := lease.Export([]byte("a secret that both ends know"), d)
+		wantErr(t, err, core.ErrInvalidOption)
+	}
+	if !lease.Deadline().Equal(deadline) {
+		t.Errorf("the deadline is %v, was %v", lease.Deadline(), deadline)
+	}
+	release(t, lease)
+}
+
 func TestOptionsAtTheirBounds(t *testing.T) {
 	locks := newLocks(t, core.Local())
 	for _, opt := range []core.Option{core.WithTTL(10 * time.Millisecond), core.WithTTL(24 * time.Hour),

@@ -183,17 +183,60 @@ func TestRedLockTakesNoLateGrant(t *testing.T) {
 		clients = append(clients, proxies[len(proxies)-1].NewClient(nil))
 	}
 	locks := newLocks(t, core.RedLock(clients, core.WithNodeTimeout(2*time.Second)))
-	release(t, acquire(t, locks, "warm"))
+	impatient := newLocks(t, core.RedLock(clients, core.WithNodeTimeout(100*time.Millisecond)))
+	for _, l := range []*core.Locks{locks, impatient} {
+		eventually(t, 10*time.Second, "it works as long as they answer", func() bool {
+			lease, err := l.Acquire(t.Context(), "warm")
+			return err == nil && lease.Release(t.Context()) == nil
+		})
+	}
 	for _, p := range proxies[:2] {
 		p.Latency(300 * time.Millisecond)
 	}
 	_, err := locks.Acquire(t.Context(), "k", core.WithTTL(200*time.Millisecond))
 	wantErr(t, err, core.ErrUnavailable)
-	_, err = locks.Acquire(t.Context(), "long", core.WithTTL(time.Second))
+	// Answers after the node's time, which take what would stand for long.
+	_, err = impatient.Acquire(t.Context(), "long", core.WithTTL(50*time.Second))
 	wantErr(t, err, core.ErrUnavailable)
-	eventually(t, 2*time.Second, "all is given back long before its TTL", func() bool {
+	eventually(t, 5*time.Second, "all is given back long before its TTL", func() bool {
 		return ns.holders(t, "k") == 0 && ns.holders(t, "long") == 0
 	})
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if n := ns.holders(t, "long"); n != 0 {
+			t.Fatalf("%d nodes have it again", n)
+		}
+	}
+}
+
+// L43: what is no lock is left as it is, where it stands on all nodes, on a majority or on one.
+func TestRedLockConflict(t *testing.T) {
+	ns := startNodes(t, 3)
+	locks := newLocks(t, ns.redlock())
+	for thing, put := range map[string]func(rdb *redis.Client, key string) error{
+		"a list":               func(rdb *redis.Client, key string) error { return rdb.RPush(t.Context(), key, "x").Err() },
+		"a string without TTL": func(rdb *redis.Client, key string) error { return rdb.Set(t.Context(), key, "x", 0).Err() },
+	} {
+		for _, on := range []int{3, 2} {
+			key := thing + time.Duration(on).String()
+			for _, s := range ns[:on] {
+				must(t, put(s.Client(), key))
+			}
+			before := ns[0].Client().Dump(t.Context(), key).Val()
+			for _, wait := range []time.Duration{0, time.Second} {
+				_, err := locks.Acquire(t.Context(), key, core.WithWait(wait))
+				if !errors.Is(err, core.ErrConflict) {
+					t.Errorf("%s on %d nodes: %v", thing, on, err)
+				}
+			}
+			if err := locks.ForceRelease(t.Context(), key); !errors.Is(err, core.ErrConflict) {
+				t.Errorf("%s on %d nodes: ForceRelease: %v", thing, on, err)
+			}
+			if after := ns[0].Client().Dump(t.Context(), key).Val(); after != before {
+				t.Errorf("%s has changed", thing)
+			}
+			eventually(t, 2*time.Second, "nothing is left beside it", func() bool { return ns.holders(t, key) == on })
+		}
+	}
 }
 
 // What a node reads after the attempt is over takes nothing, not even for the moment until it is undone.
