@@ -488,9 +488,7 @@ func TestKindsShareABatch(t *testing.T) {
 		}
 		want := []core.Verdict{core.Granted, core.Refused, core.OK, core.Granted, core.Granted, core.Refused, core.OK,
 			core.Absent, core.Granted, core.Refused, core.Granted, core.OK}
-		if _, isLocal := b.(interface {
-			Probe(context.Context, string) error
-		}); !isLocal {
+		if _, remote := b.(core.Prober); !remote {
 			// Where nothing is sent twice, nothing need find itself.
 			ops, want = append(ops[:10], ops[11]), append(want[:10], want[11])
 		}
