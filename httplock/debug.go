@@ -15,8 +15,8 @@ import (
 //
 //	mux.Handle("GET /debug/locks", admin(httplock.DebugHandler(locks)))
 //
-// A browser gets a page that stays current by itself, or a table to be refreshed where there is no JavaScript. A request
-// that accepts application/json gets the same as JSON, with durations in seconds. "?q=order" leaves only what has the
+// A browser gets a page that stays current by itself, or a table to be refreshed where there is no JavaScript, of up to 500
+// rows each. A request that accepts application/json and not HTML gets all of it as JSON, with durations in seconds. "?q=order" leaves only what has the
 // word in its key or label.
 //
 // It does not ask who is there: mount it behind what does, for keys are often personal data (WithDebugKeys can redact
