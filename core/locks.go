@@ -72,7 +72,8 @@ func newToken() string {
 //
 // It tries once unless WithWait says otherwise, and returns at the first of: acquired, wait spent, ctx ended. ctx is
 // the lease's lifetime too: the lease's context is its child. An Acquire under the context of a lease on the same key
-// succeeds at once, with the same fence, and is counted.
+// succeeds at once, with the same fence, and is counted: the key is free with the last Release. TTL, renewal and label are
+// those of the hold then; a reader, or a holder of a permit, who asks for another kind of hold gets ErrInvalidOption.
 //
 // Errors: ErrNotAcquired (a *NotAcquiredError) when somebody else holds the key, joined with ctx's error when that
 // ended the wait; ErrUnavailable when the backend could not serve; ErrConflict, ErrDenied, ErrInvalidKey,
@@ -298,8 +299,8 @@ func (locks *Locks) overlay(info *Info) {
 }
 
 // ForceRelease takes key away from whoever holds it; for an operator. The holder's lease is lost: at once when it is
-// held here, else with its next renewal, until which it goes on working. A cooldown ends as well. A key that nobody holds
-// is no error; errors are those of Inspect.
+// held here, else with its next renewal (or its end, when it is not renewed), until which it goes on working. A cooldown
+// ends as well. A key that nobody holds is no error; errors are those of Inspect.
 func (locks *Locks) ForceRelease(ctx context.Context, key string) error {
 	inspector, err := locks.inspector(key)
 	if err != nil {

@@ -95,7 +95,7 @@ func WithWait(d time.Duration) Option {
 func WithoutRenewal() Option { return func(s *settings) { s.renew = false } }
 
 // WithMaxHold ends the lease's context with ErrMaxHold after d, at least 1 ms, and stops renewal. The key stays
-// until Release or until the TTL has passed.
+// until Release or until the TTL has passed. On a lease that re-enters another it ends the context only.
 func WithMaxHold(d time.Duration) Option {
 	return func(s *settings) {
 		if d < time.Millisecond {
