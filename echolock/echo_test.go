@@ -181,8 +181,15 @@ func TestLease(t *testing.T) {
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			outer, writer := c.Request(), c.Response().Writer
-			err := next(c)
-			if c.Request() != outer || c.Response().Writer != writer {
+			err := func() (err error) {
+				defer func() { // as a recovery does, which then uses the request
+					if recover() != nil {
+						err = echo.ErrTeapot
+					}
+				}()
+				return next(c)
+			}()
+			if c.Request() != outer || outer.Context().Err() != nil || c.Response().Writer != writer {
 				t.Error("the outer request and writer are not put back")
 			}
 			if _, found := echolock.Lease(c); found {
@@ -195,8 +202,14 @@ func TestLease(t *testing.T) {
 		if lease, found := echolock.Lease(c); !found || lease.Key() != "id:1" {
 			t.Errorf("lease %v, %v", lease, found)
 		}
+		if c.QueryParam("panics") != "" {
+			panic("as the case wants it")
+		}
 		return nil
 	}, echolock.ByParam("id", echolock.WithLocker(locktest.New(t)), echolock.WithCooldown(time.Minute)))
+	if w := post(e, "/o/1?panics=1"); w.Code != http.StatusTeapot {
+		t.Errorf("a panic: %d", w.Code)
+	}
 	if w := post(e, "/o/1"); w.Code != http.StatusOK {
 		t.Errorf("%d", w.Code)
 	}

@@ -63,7 +63,7 @@ func (m *middleware) enter(c echo.Context) (*core.Lease, *admit.Verdict) {
 	if err != nil {
 		return nil, m.RefuseKey(r.Context(), err)
 	}
-	return m.Enter(r.Context(), key)
+	return m.Enter(r.Context(), r, key)
 }
 
 func (m *middleware) keyOf(c echo.Context, r *http.Request) (string, error) {

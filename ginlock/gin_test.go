@@ -76,7 +76,10 @@ func TestLease(t *testing.T) {
 	engine := gin.New()
 	engine.Use(func(c *gin.Context) {
 		outer := c.Request
-		c.Next()
+		func() {
+			defer func() { _ = recover() }() // as a recovery does, which then uses the request
+			c.Next()
+		}()
 		if c.Request != outer || c.Request.Context().Err() != nil {
 			t.Error("the outer request is not put back")
 		}
@@ -92,10 +95,15 @@ func TestLease(t *testing.T) {
 		}
 		ended = lease
 		c.Request = c.Request.WithContext(context.Background()) // as a later middleware may
+		if c.Query("panics") != "" {
+			panic("as the case wants it")
+		}
 	})
-	post(engine, "/o/1", "")
-	if cause := context.Cause(ended.Context()); !errors.Is(cause, core.ErrReleased) {
-		t.Errorf("the lease's context ended with %v", cause)
+	for _, target := range []string{"/o/1", "/o/1?panics=1"} {
+		post(engine, target, "")
+		if cause := context.Cause(ended.Context()); !errors.Is(cause, core.ErrReleased) {
+			t.Errorf("%s: the lease's context ended with %v", target, cause)
+		}
 	}
 }
 

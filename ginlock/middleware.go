@@ -67,7 +67,7 @@ func (m *middleware) enter(c *gin.Context) (*core.Lease, *admit.Verdict) {
 	if m.PerRoute && key != "" {
 		key = web.RouteKey(c.Request.Method, c.FullPath(), key)
 	}
-	return m.Enter(ctx, key)
+	return m.Enter(ctx, c.Request, key)
 }
 
 // run runs the handlers. The deferred Leave frees the key when one panics too, and lets the panic pass.

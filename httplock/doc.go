@@ -51,5 +51,6 @@
 // Status 500, and logged: a mistake in the program or its set-up, such as no Locker, or a parameter that the route does
 // not declare.
 //
-// A client that goes away while it waits leaves a bare 499 for the access log.
+// A client that goes away while it waits leaves a bare 499 for the access log. So that the server notices over HTTP/1 too,
+// a body of known length up to 64 KiB is read before the lock is asked for.
 package httplock

@@ -52,7 +52,7 @@ func (m *middleware) enter(r *http.Request) (*core.Lease, *admit.Verdict) {
 	if err != nil {
 		return nil, m.RefuseKey(r.Context(), err)
 	}
-	return m.Enter(r.Context(), key)
+	return m.Enter(r.Context(), r, key)
 }
 
 func (m *middleware) keyOf(r *http.Request) (string, error) {

@@ -153,6 +153,7 @@ func advice(t *testing.T, a Adapter) {
 		{"1 s where nothing is known", held(0), 0, time.Second},
 		{"as configured", held(30 * time.Second), 7 * time.Second, 7 * time.Second},
 		{"never beyond the holder's lease", held(2200 * time.Millisecond), 7 * time.Second, 2200 * time.Millisecond},
+		{"nor what is usual", held(300 * time.Millisecond), 0, 300 * time.Millisecond},
 		{"what is left of a cooldown", refusing(&core.NotAcquiredError{Completed: true, RetryAfter: 4100 * time.Millisecond}),
 			time.Second, 4100 * time.Millisecond},
 		{"backend down", refusing(core.ErrUnavailable), 3 * time.Second, 3 * time.Second},

@@ -35,6 +35,7 @@ var httpCases = []struct {
 	{"R11 body over the cap", overCap},
 	{"R13 R14 problems", problems},
 	{"R22 forged headers", forged},
+	{"R23 a client that goes away after it has sent a body", leavesQueueWithABody},
 	{"R26 names", names},
 	{"skipper", skipper},
 	{"error handler", errorHandler},
@@ -482,6 +483,42 @@ func forged(t *testing.T, h HTTP, proto string) {
 		t.Errorf("%+v, want 409", got)
 	}
 	release(t, lease)
+}
+
+// Over HTTP/1 the server sees the client's end only when the body has been read.
+func leavesQueueWithABody(t *testing.T, h HTTP, proto string) {
+	for name, key := range map[string]Key{"unread": byParam("id"), "read": join(byParam("id"), from("json", "amount"))} {
+		t.Run(name, func(t *testing.T) {
+			locks := locktest.New(t)
+			locker := &watchedLocker{Locker: locks, calls: make(chan struct{}, 1), errs: make(chan error, 1)}
+			service := h.start(t, proto, Route{Path: "/o/:id", Key: key,
+				Options: HTTPOptions{Options: Options{Locker: locker, Acquire: []core.Option{core.WithWait(2 * patience)}}}})
+			held := "id:42"
+			if name == "read" {
+				held = core.JoinKey("id:42", "amount:1")
+			}
+			holder := hold(t, locks, held)
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				service.do(ctx, http.MethodPost, "/o/42", jsonType, strings.NewReader(`{"amount":1}`))
+			}()
+			wait(t, locker.calls)
+			time.Sleep(20 * time.Millisecond) // it may stand in the queue by now, or not: both are right
+			cancel()
+			wait(t, gone)
+			select {
+			case err := <-locker.errs:
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("the waiter got %v", err)
+				}
+			case <-time.After(patience):
+				t.Error("the waiter is still in the queue")
+			}
+			release(t, holder)
+		})
+	}
 }
 
 func names(t *testing.T, h HTTP, proto string) {

@@ -93,6 +93,67 @@ func TestFormParsedBefore(t *testing.T) {
 	}
 }
 
+// A body that is read before the lock is asked for comes to the handler as it was, with what went wrong in it.
+func TestReadAhead(t *testing.T) {
+	broken := errors.New("connection reset")
+	large := strings.Repeat("x", 3*firstRead)
+	for name, c := range map[string]struct {
+		body   io.Reader
+		length int64
+		change func(*http.Request)
+		ahead  bool // it is read at once
+		want   string
+		err    error
+	}{
+		"small":                {strings.NewReader("abc"), 3, nil, true, "abc", nil},
+		"broken":               {io.MultiReader(strings.NewReader("a"), errReader{broken}), 3, nil, true, "a", broken},
+		"more than was said":   {strings.NewReader(large), 3, nil, true, large, nil},
+		"less than was said":   {strings.NewReader("ab"), 3, nil, true, "ab", nil},
+		"large":                {strings.NewReader(large), int64(len(large)), nil, false, large, nil},
+		"of unknown length":    {strings.NewReader("abc"), -1, nil, false, "abc", nil},
+		"over HTTP/2":          {strings.NewReader("abc"), 3, func(r *http.Request) { r.ProtoMajor = 2 }, false, "abc", nil},
+		"not asked for so far": {strings.NewReader("abc"), 3, func(r *http.Request) { r.Header.Set("Expect", "100-continue") }, false, "abc", nil},
+	} {
+		read := &counted{Reader: c.body}
+		r := httptest.NewRequest(http.MethodPost, "/", read)
+		r.ContentLength = c.length
+		if c.change != nil {
+			c.change(r)
+		}
+		readAhead(r)
+		if ahead := read.n > 0; ahead != c.ahead {
+			t.Errorf("%s: read ahead: %v", name, ahead)
+		}
+		got, err := io.ReadAll(r.Body)
+		if string(got) != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d bytes, %v; want %d, %v", name, len(got), err, len(c.want), c.err)
+		}
+		if err := r.Body.Close(); err != nil || read.closed != 1 {
+			t.Errorf("%s: closed %d times, %v", name, read.closed, err)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Body = nil
+	readAhead(r)
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n, closed int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += n
+	return n, err
+}
+
+func (c *counted) Close() error {
+	c.closed++
+	return nil
+}
+
 func TestBodyErrors(t *testing.T) {
 	broken := errors.New("connection reset")
 	for _, c := range []struct {
