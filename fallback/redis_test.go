@@ -298,6 +298,50 @@ func (s *site) look(t *testing.T) {
 	}
 }
 
+// F2, on a server that hangs: callers who never have the patience to see a trip fail, with a deadline or a bare cancel, do
+// not keep the breaker closed.
+func TestF2ImpatientCallersOfAServerThatHangs(t *testing.T) {
+	for name, obeys := range map[string]bool{"as it comes": false, "with ContextTimeoutEnabled": true} {
+		for how, impatient := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+			"deadlines": func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 50*time.Millisecond)
+			},
+			"cancels": func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(ctx)
+				time.AfterFunc(50*time.Millisecond, cancel)
+				return ctx, cancel
+			},
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				t.Parallel() // it mostly waits
+				server := redistest.Start(t)
+				b := wrap(t, core.Redis(server.NewClient(func(o *redis.Options) { o.ContextTimeoutEnabled = obeys })))
+				locks := engine(t, b)
+				if lease := acquire(t, locks, "k"); lease.Degraded() || lease.Release(t.Context()) != nil {
+					t.Fatal("the server is not used while it is there")
+				}
+				server.Pause()
+				began := time.Now()
+				for n := 0; b.State() == gobreaker.StateClosed; n++ {
+					ctx, cancel := impatient(t.Context())
+					if lease, err := locks.Acquire(ctx, fmt.Sprint("k", n%3)); err == nil {
+						_ = lease.Release(ctx)
+					}
+					cancel()
+					if time.Since(began) > 40*time.Second {
+						t.Fatalf("the breaker is closed after %d calls in 40 s", n)
+					}
+				}
+				t.Logf("open after %v", time.Since(began))
+				if lease := acquire(t, locks, "other"); !lease.Degraded() || lease.Release(t.Context()) != nil {
+					t.Error("not served here while the server hangs")
+				}
+				server.Resume()
+			})
+		}
+	}
+}
+
 func TestL39WhatAServerSaysWhenItCannotServe(t *testing.T) {
 	for _, f := range faults {
 		if f.name == "stopped" || f.name == "paused" {
