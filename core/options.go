@@ -157,7 +157,7 @@ func WithPrefix(prefix string) Option {
 // WithReplicas has Acquire wait until n replicas of the Redis server, 0 to 64, have the lock: at most timeout, 1 ms to 1 s.
 // If fewer have it by then, the lock is undone and Acquire says ErrUnavailable. It makes it unlikely, not impossible,
 // that a failover forgets the lock: a replica without it may be the one that is promoted. Renewals do not wait. n = 0,
-// the default, waits for none. Only core.Redis and core.Timestamp can do it.
+// the default, waits for none. Only Redis and Timestamp can do it; elsewhere it is an ErrInvalidOption.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(s *settings) {
 		switch {
