@@ -24,6 +24,9 @@ type watchdog struct {
 const (
 	renewBatch    = maxBatch
 	renewParallel = 4 // batches of one node under way at once
+	// renewTrips is which part of the TTL a renewal may take. Three that hang, and the pauses between them, end before the
+	// lease does: at the third a breaker that opens after three can take the lease over.
+	renewTrips = 6
 )
 
 func newWatchdog(locks *Locks) *watchdog { return &watchdog{locks: locks} }
@@ -188,7 +191,7 @@ func (w *watchdog) renewBatch(batch []*tenure) {
 		t.gate.shard.Lock()
 		if t.state == held || t.state == parked {
 			ops, live = append(ops, t.op(Extend)), append(live, t)
-			limit = min(limit, max(t.want.TTL/4, MinTTL/4))
+			limit = min(limit, max(t.want.TTL/renewTrips, MinTTL/4))
 		}
 		t.gate.shard.Unlock()
 	}

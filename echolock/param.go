@@ -24,7 +24,7 @@ func Param(name string) KeyFunc {
 			if slices.Contains(c.ParamNames(), name) {
 				return "", admit.Missing(what)
 			}
-			return "", admit.NotDeclared(what)
+			return "", admit.NotDeclared(web.OfRoute(what, c.Path()))
 		}
 		if c.Request().URL.RawPath == "" { // echo matches the decoded path only where there is no other
 			return value, nil

@@ -601,3 +601,32 @@ func (d *degradations) of(key string) (what []Crossing) {
 	}
 	return what
 }
+
+// A store that hangs opens the breaker by the renewals of one quiet lease alone, before that lease has ended.
+func TestALeaseOutlivesAStoreThatHangs(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 2 * time.Second, 6 * time.Second, 10 * time.Second, 30 * time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore()
+				locks, err := core.New(wrap(t, s))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer locks.Close(t.Context())
+				lease, err := locks.Acquire(t.Context(), "k", core.WithTTL(ttl))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.set(hung)
+				time.Sleep(3 * ttl)
+				if err := context.Cause(lease.Context()); err != nil || !lease.Degraded() || lease.Remaining() == 0 {
+					t.Errorf("degraded %v, %v left: %v", lease.Degraded(), lease.Remaining(), err)
+				}
+				s.set(nil)
+				if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -23,7 +23,7 @@ func Param(name string) KeyFunc {
 	return web.Keyed(name, func(c *gin.Context) (string, error) {
 		value, declared := c.Params.Get(name)
 		if !declared {
-			return "", admit.NotDeclared(what)
+			return "", admit.NotDeclared(web.OfRoute(what, c.FullPath()))
 		}
 		if value == "" {
 			return "", admit.Missing(what)

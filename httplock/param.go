@@ -59,7 +59,7 @@ func absent(r *http.Request, name, what string) error {
 	if declares(r.Pattern, name) {
 		return admit.Missing(what)
 	}
-	return admit.NotDeclared(what)
+	return admit.NotDeclared(web.OfRoute(what, r.Pattern))
 }
 
 // declares tells whether a pattern of ServeMux or chi has a parameter of that name: {name}, {name...} or {name:regexp}.

@@ -53,5 +53,5 @@ func TooLargeBody(limit int64, cause error) *KeyError {
 
 // NotDeclared says that the route or message does not have what the key is to be read from: the programmer's mistake.
 func NotDeclared(what string) *KeyError {
-	return &KeyError{Row: Misuse, Text: what + " is not declared here"}
+	return &KeyError{Row: Misuse, Text: what + " is not declared"}
 }

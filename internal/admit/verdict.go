@@ -62,8 +62,13 @@ func (v *Verdict) Text() string {
 
 // log tells of what only the people who run the service can mend.
 func (v *Verdict) log(ctx context.Context) {
-	if v.Row == Misuse {
+	switch v.Row {
+	case Misuse:
 		slog.ErrorContext(ctx, "latchkit: request refused by a mistake in the program or its set-up", "error", v.Err)
+	case Unavailable:
+		if n := outages.count(time.Now()); n > 0 {
+			slog.WarnContext(ctx, "latchkit: requests are refused, for their locks cannot be had", "requests", n, "error", v.Err)
+		}
 	}
 }
 

@@ -43,4 +43,12 @@ func RequireKeys[F any](where string, keys []F) {
 	}
 }
 
+// OfRoute says of which route what is missing, for the log: a program has many.
+func OfRoute(what, route string) string {
+	if route == "" {
+		return what + " of a request that has been through no router"
+	}
+	return what + " of the route " + quoted(route)
+}
+
 func quoted(s string) string { return strconv.Quote(s) }
