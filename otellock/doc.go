@@ -35,7 +35,7 @@
 // # Metrics
 //
 //	latchkit.acquire.duration      s   how long Acquire took, by latchkit.outcome
-//	latchkit.hold.duration         s   how long locks were held, by latchkit.end
+//	latchkit.hold.duration         s   how long locks were held, by latchkit.end: released or lost
 //	latchkit.hold.ttl_ratio        1   the same, as a multiple of the TTL
 //	latchkit.renewal.slack         s   what was left of a lease when it was renewed
 //	latchkit.renewal.slack_ratio   1   the same, as a part of the TTL

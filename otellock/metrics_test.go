@@ -154,7 +154,7 @@ func TestLossIsCountedOnceWithItsReason(t *testing.T) {
 
 func TestEndsOfAHold(t *testing.T) {
 	for cause, end := range map[error]string{
-		core.ErrReleased: "released", core.ErrMaxHold: "max_hold", core.ErrClosed: "closed", core.ErrLost: "lost",
+		core.ErrReleased: "released", core.ErrLost: "lost",
 	} {
 		l := newLab(t)
 		begin(l, context.Background(), order("k")).acquired(core.AcquireEnd{}).end(cause, "")

@@ -37,25 +37,18 @@ var (
 	lossReasons  = []string{"expired", "deleted", "taken", "unavailable", "forced", "closed"}
 	renewalWords = []string{"lost", "unavailable", "denied", "conflict"}
 	outcomes     = []core.Outcome{core.OutcomeAcquired, core.OutcomeContended, core.OutcomeTimeout, core.OutcomeCanceled, core.OutcomeError}
-	ends         = []string{endReleased, endLost, endMaxHold, endClosed}
+	ends         = []string{endReleased, endLost}
 )
 
 const (
 	endReleased = "released"
 	endLost     = "lost"
-	endMaxHold  = "max_hold"
-	endClosed   = "closed"
 )
 
 // endOf returns the word for the cause with which a hold ended.
 func endOf(cause error) string {
-	switch {
-	case errors.Is(cause, core.ErrLost):
+	if errors.Is(cause, core.ErrLost) {
 		return endLost
-	case errors.Is(cause, core.ErrMaxHold):
-		return endMaxHold
-	case errors.Is(cause, core.ErrClosed):
-		return endClosed
 	}
 	return endReleased
 }
