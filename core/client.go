@@ -172,15 +172,28 @@ func (c *scriptCall) arg(text string) {
 // send calls the script by its hash, and with its text where the server does not know it: it did nothing then, so this
 // is no retry.
 func (c *scriptCall) send(ctx context.Context, client doer) (string, error) {
-	_, c.lent = client.(detached)
-	cmd := c.command(ctx)
-	err := client.Process(ctx, onceText{cmd})
+	answer, err := c.sendHash(ctx, client)
 	if err != nil && unknownScript(err) {
-		c.args[0], c.args[1] = eval, &c.script.source
-		cmd = c.stringCmd(ctx)
-		err = client.Process(ctx, onceText{cmd})
+		return c.sendText(ctx, client)
 	}
-	if err != nil {
+	return answer, err
+}
+
+// sendHash calls the script by its hash.
+func (c *scriptCall) sendHash(ctx context.Context, client doer) (string, error) {
+	return c.process(ctx, client, c.command(ctx))
+}
+
+// sendText calls the script by its text, and the server knows it from then on.
+func (c *scriptCall) sendText(ctx context.Context, client doer) (string, error) {
+	c.numKeys = strconv.Itoa(c.keys)
+	c.args[0], c.args[1], c.args[2] = eval, &c.script.source, &c.numKeys
+	return c.process(ctx, client, c.stringCmd(ctx))
+}
+
+func (c *scriptCall) process(ctx context.Context, client doer, cmd *redis.StringCmd) (string, error) {
+	_, c.lent = client.(detached)
+	if err := client.Process(ctx, onceText{cmd}); err != nil {
 		return "", err
 	}
 	return cmd.Val(), nil

@@ -32,3 +32,6 @@ func (locks *Locks) Gates() (n int) {
 	}
 	return n
 }
+
+// VariantHash is the SHA-1 of the script that only the process of that run id may know.
+func VariantHash(run string) string { return variantOf("run_id:" + run).sha }

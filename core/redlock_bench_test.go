@@ -24,14 +24,17 @@ func clientsOf(servers []*redistest.Server) []redis.UniversalClient {
 // at most 6 times the single server's is the aim.
 func BenchmarkAcquireRelease(b *testing.B) {
 	servers := redistest.StartN(b, 5)
-	for name, backend := range map[string]core.Backend{
-		"redis":     core.Redis(servers[0].Client()),
-		"redlock-3": core.RedLock(clientsOf(servers[:3])),
-		"redlock-5": core.RedLock(clientsOf(servers)),
+	for _, c := range []struct {
+		name    string
+		backend core.Backend
+	}{
+		{"redis", core.Redis(servers[0].Client())},
+		{"redlock-3", core.RedLock(clientsOf(servers[:3]))},
+		{"redlock-5", core.RedLock(clientsOf(servers))},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			ctx := context.Background()
-			locks := newLocks(b, backend)
+			locks := newLocks(b, c.backend)
 			acquires := make([]time.Duration, 0, b.N)
 			before := calls(b, servers[0])
 			for range b.N {

@@ -32,6 +32,7 @@ type node struct {
 	silent  bool // its last trip has failed
 	clock   nodeClock
 	marker  marker // as it was last seen; zero: not known
+	process nodeProcess
 	debts   nodeDebts
 }
 
@@ -71,7 +72,7 @@ type answer struct {
 
 // nodeSays is what each answer of a node says about the node.
 type nodeSays struct {
-	life       string        // of its memory; "-" when it has none
+	life       string        // of its memory; "-" when it has none, "?" when nothing that was asked depends on it
 	now        int64         // its time in µs
 	quarantine time.Duration // what is left of it
 }
@@ -234,6 +235,7 @@ func (n *node) trip(batch []errand) {
 	if says.life == "-" {
 		n.lock.askJudge()
 	}
+	n.bringVariant()
 }
 
 // compose asks the errands what to send. What is too old by now is answered, and not in sent.
@@ -269,7 +271,7 @@ func (n *node) call(ctx context.Context, requests []request) (string, error) {
 	c.arg(waiterMillis)
 	c.arg(n.lock.maxMillis)
 	n.mu.Lock()
-	m := n.marker
+	m, variant := n.marker, n.process.variant
 	n.mu.Unlock()
 	c.arg(m.text)
 	c.arg(m.life)
@@ -283,7 +285,7 @@ func (n *node) call(ctx context.Context, requests []request) (string, error) {
 			c.arg(field)
 		}
 	}
-	return c.send(ctx, n.server.client)
+	return n.callVariant(ctx, c, variant)
 }
 
 // marker is a node's marker as the script wants it told.

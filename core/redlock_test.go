@@ -773,7 +773,7 @@ func TestRedLockSplitVoteOfOthers(t *testing.T) {
 	}
 	release(t, acquire(t, locks, "k"))
 	for i := range 3 {
-		ns[i].Client().Set(t.Context(), "k", "one", 20*time.Millisecond)
+		ns[i].Client().Set(t.Context(), "k", "one", time.Minute)
 	}
 	_, err := locks.Acquire(t.Context(), "k")
 	wantErr(t, err, core.ErrNotAcquired) // a holder, in all likelihood

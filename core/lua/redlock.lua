@@ -21,8 +21,9 @@
 -- Times are the node's own, in µs. "life" is the life of the node's memory in which the caller held the lock here, "-"
 -- when it did not; "until" is when the lock expires here as far as the caller knows.
 -- Reply one string: an answer of the node, and one for each operation; fields by ",", answers ended by ";":
---       life,now,ms,marker  the life of the node's memory, "-" when it has none or nobody has judged it yet; ms of
---                           quarantine left; the marker if it is another than the caller knows
+--       life,now,ms,marker  the life of the node's memory, "-" when it has none or nobody has judged it yet, "?" when
+--                           no operation needed to know; ms of quarantine left; the marker if it is another than the
+--                           caller knows
 --       G,counter,outside   granted: the last of the n fences
 --       R,ms,tag,len,note   refused: the holder's TTL, a name for the holder that is no secret, and its note
 --       C,ms                refused: completed
@@ -37,237 +38,260 @@
 --       X                   not a lock
 --       I,ms,waiters,len,value   what stands there; ms is -2 when nothing does
 --
--- A restart is seen by the run id, in every call: a marker that a snapshot brought back names another process. INFO
--- costs the server 3 µs a batch; to ask once for each connection would not do, for the pool is shared with the
--- application, whose own commands may have opened the connection after the restart.
+-- A restart is seen by the run id, in every call that takes, extends or misses a lock: a marker that a snapshot brought
+-- back names another process. To ask once for each connection would not do, for the pool is shared with the
+-- application, whose own commands may have opened the connection after the restart. INFO knows it, and costs more than
+-- all the rest; so there is a variant of this script for each process, which needs no INFO: see redlock_process.go. Who
+-- finds its own lock and lets go of it need not know: what the node has forgotten besides is nothing to it.
 --
--- What is done for every lock stands in the loop below; functions are made anew in each call, so those of rarer
--- operations are made only when there is one.
+-- Most calls are a plain grant or a plain release, and what they do not need they do not pay for: the memory is looked
+-- at, and the functions for all the rest are made, when they are first needed.
+local process = '' -- "run_id:" and the id of the only process that knows this variant; none knows it before Redis 7
 local call, pcall = redis.call, redis.pcall
+local sub, format = string.sub, string.format
 local KEYS, ARGV = KEYS, ARGV
 local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local counter, spent
+local seconds, micros = clock[1], sub('00000' .. clock[2], -6)
+local now, stamp = tonumber(seconds .. micros), ':' .. seconds .. '.' .. micros .. ':'
+local life, remembers, left, news = '?', false, 0, '' -- of the node's memory
+local looked
+local counter, spent -- the greatest fence so far, and whether it has to be saved
+local rest, outside -- what others returns
 
-local life, run, quarantine = ARGV[5], ARGV[6], ARGV[7]
-local mark, news = call('GET', KEYS[2]), ''
-local remembers = mark == ARGV[4]
-if not remembers and mark then
-  local state, index, most
-  state, life, run, most, quarantine, index = string.match(mark, '^(%a):(%w+):(%w+):(%d+):(%d+):(%d+)$')
-  if state == 'r' then
-    remembers, run = true, 'run_id:' .. run
-    if tonumber(most) < tonumber(ARGV[3]) then
-      -- Before any lock with such a TTL is taken here.
-      mark = table.concat({state, life, string.sub(run, 8), ARGV[3], quarantine, index}, ':')
-      call('SET', KEYS[2], mark)
+-- Sees what the node remembers, and reads its counter on the way.
+local function look()
+  looked, life = true, ARGV[5]
+  local run, quarantine, saved = ARGV[6], ARGV[7], call('MGET', KEYS[2], KEYS[1])
+  local mark = saved[1]
+  counter = counter or tonumber(saved[2] or '0')
+  remembers = mark == ARGV[4]
+  if not remembers and mark then
+    local state, index, most
+    state, life, run, most, quarantine, index = string.match(mark, '^(%a):(%w+):(%w+):(%d+):(%d+):(%d+)$')
+    if state == 'r' then
+      remembers, run = true, 'run_id:' .. run
+      if tonumber(most) < tonumber(ARGV[3]) then
+        -- Before any lock with such a TTL is taken here.
+        mark = table.concat({state, life, sub(run, 8), ARGV[3], quarantine, index}, ':')
+        call('SET', KEYS[2], mark)
+      end
+      news = mark
     end
-    news = mark
   end
-end
-local left = 0
-if remembers and string.find(call('INFO', 'server'), run, 1, true) then
-  if quarantine ~= '0' then
+  local same = run == process and redis.REDIS_VERSION_NUM
+  if not remembers or not (same or string.find(call('INFO', 'server'), run, 1, true)) then
+    remembers, life, news = false, '-', ''
+  elseif quarantine ~= '0' then
     left = math.max(0, math.ceil((tonumber(quarantine) - now) / 1000))
   end
-else
-  remembers, life, news = false, '-', ''
 end
 
-local function text(n)
-  return string.format('%.0f', n)
-end
-
--- Reserves n fences, the last of which is returned: above all before, at the clock, and where the proposal says if that
--- is not far ahead of the clock, so that all nodes agree.
+-- The last of n fences that nobody has: above all before, at the clock, and where the proposal says if that is not far
+-- ahead of the clock, so that all nodes agree.
 local function reserve(n, proposal)
-  if not counter then
-    counter = tonumber(call('GET', KEYS[1]) or '0')
-  end
-  counter = math.max(counter + n, now + n - 1, math.min(proposal, now + 100000))
-  spent = true
-  return counter
+  return math.max(counter + n, now + n - 1, math.min(proposal, now + 100000))
 end
 
-local function others(companion)
+-- Makes what carries out the operations that are no plain grant or release, and what counts those who wait.
+local function others()
   local nowms = math.floor(now / 1000)
-  local count = call('ZCOUNT', companion, nowms, '+inf')
-  if count > 0 then
-    local own = call('ZSCORE', companion, ARGV[1])
-    if own and tonumber(own) >= nowms then
-      count = count - 1
-    end
-  end
-  return count
-end
 
-local function publish(companion)
-  local outside = others(companion)
-  if outside > 0 then
-    pcall('PUBLISH', companion, ARGV[1]) -- who may not does without, for waiters poll as well
-  end
-  return outside
-end
-
-local function compose(owner, first, meta)
-  return owner .. ':' .. first .. ':' .. clock[1] .. '.' .. clock[2] .. ':' .. meta
-end
-
--- What stands at the lock: its string, false when there is none, nil when it is no string.
-local function read(lock)
-  local value = pcall('GET', lock)
-  if type(value) ~= 'table' then
-    return value
-  end
-end
-
--- The answer to a try for a lock that is held. One that comes again, for the script broke off after it, finds itself.
-local function refuse(lock, companion, value, waits, owner, n)
-  local given = value and string.sub(value, 1, 33) == owner .. ':' and string.match(value, ':(%d+):')
-  if given then
-    counter = math.max(counter or tonumber(call('GET', KEYS[1]) or '0'), given + n - 1)
-    spent = true
-    return 'G,' .. text(given + n - 1) .. ',0'
-  end
-  local ttl = call('PTTL', lock)
-  if ttl == -1 or value == nil then
-    return 'X'
-  elseif string.sub(value, 1, 10) == 'completed:' then
-    return 'C,' .. ttl
-  end
-  if waits then
-    local nowms, waiting = math.floor(now / 1000), ARGV[2]
-    call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
-    call('ZADD', companion, nowms + waiting, ARGV[1])
-    call('PEXPIRE', companion, waiting * 2)
-  end
-  local tag = string.sub(redis.sha1hex(string.sub(value, 1, 32)), 1, 12)
-  local note = string.match(value, '%z(.*)$') or ''
-  return 'R,' .. ttl .. ',' .. tag .. ',' .. #note .. ',' .. note
-end
-
--- Carries out what is neither a try nor a release, whose fields begin at ARGV[at]. Returns the answer, and how many
--- fields there were.
-local function other(action, owner, lock, companion, at)
-  -- A lock that is taken away by force while its holder fills it in could move from the nodes that the force has still
-  -- to reach to those where it has been already, and live. So a force leaves a trace, and nothing is filled in beside
-  -- it.
-  local trace = 'latchkit~forced:' .. lock
-  local value = read(lock)
-  local owns = value and string.sub(value, 1, 33) == owner .. ':'
-
-  -- Why a lock that nobody holds is not filled in; nil when it may be.
-  local function missing(notafter, held, till)
-    if not remembers then
-      return 'U'
-    elseif held == life and now < tonumber(till) then
-      return 'A'
-    elseif now > tonumber(notafter) or call('EXISTS', trace) == 1 then
-      return 'M'
-    end
-  end
-
-  if action == 'e' then
-    local ms = ARGV[at]
-    if owns then
-      if call('PTTL', lock) < tonumber(ms) then
-        call('PEXPIRE', lock, ms)
+  -- How many engines wait beside the one that asks.
+  local function outside(companion)
+    local count = call('ZCOUNT', companion, nowms, '+inf')
+    if count > 0 then
+      local own = call('ZSCORE', companion, ARGV[1])
+      if own and tonumber(own) >= nowms then
+        count = count - 1
       end
-      return 'O,0,0', 6
-    elseif value ~= false then
-      return 'F', 6
     end
-    local why = missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
-    if not why then
-      call('SET', lock, compose(owner, ARGV[at + 5], ARGV[at + 1]), 'PX', ms)
-    end
-    return why or 'N', 6
-  elseif action == 'k' then
-    if value ~= false and not owns then
-      return 'F', 5
-    end
-    local why = not owns and missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
-    if not why then
-      call('SET', lock, 'completed:' .. clock[1] .. '.' .. clock[2] .. ':' .. ARGV[at + 1], 'PX', ARGV[at])
-    end
-    return why or 'O,0,' .. publish(companion), 5
-  elseif action == 'f' or action == 'b' then
-    if not owns then
-      return value == false and 'A' or 'F', 2
-    elseif action == 'f' then
-      return 'O,' .. text(reserve(tonumber(ARGV[at]), tonumber(ARGV[at + 1]))) .. ',' .. others(companion), 2
-    end
-    counter = math.max(counter or tonumber(call('GET', KEYS[1]) or '0'), tonumber(ARGV[at + 1]))
-    spent = true
-    call('SET', lock, (string.gsub(value, ':%d+:', ':' .. ARGV[at] .. ':', 1)), 'KEEPTTL')
-    return 'O,' .. text(counter) .. ',0', 2
-  elseif action == 'x' then
-    if value == nil or value and call('PTTL', lock) == -1 then
-      return 'X', 2
-    elseif now > tonumber(ARGV[at + 1]) then
-      return 'T', 2
-    end
-    call('DEL', lock)
-    call('SET', trace, '1', 'PX', ARGV[at])
-    return 'O,0,' .. publish(companion), 2
-  elseif action == 'l' then
-    call('ZREM', companion, ARGV[1])
-    return 'O,0,0', 0
-  elseif action == 'p' then
-    call('SET', 'latchkit~probe', '1', 'PX', 1000)
-    return 'O,0,0', 0
-  elseif value == nil then
-    return 'X', 0
+    return count
   end
-  local waiters = call('ZCOUNT', companion, math.floor(now / 1000), '+inf')
-  return 'I,' .. call('PTTL', lock) .. ',' .. waiters .. ',' .. #(value or '') .. ',' .. (value or ''), 0
+
+  local function publish(companion)
+    local count = outside(companion)
+    if count > 0 then
+      pcall('PUBLISH', companion, ARGV[1]) -- who may not does without, for waiters poll as well
+    end
+    return count
+  end
+
+  -- What stands at the lock: its string, false when there is none, nil when it is no string.
+  local function read(lock)
+    local value = pcall('GET', lock)
+    if type(value) ~= 'table' then
+      return value
+    end
+  end
+
+  -- A try that took nothing.
+  local function refuse(lock, companion, waits, owner, n)
+    local value = read(lock)
+    if value == false then
+      -- There is no holder: what keeps this one out is the node.
+      return not remembers and 'U' or left > 0 and 'Q,' .. left or 'T'
+    end
+    local given = value and sub(value, 1, 33) == owner .. ':' and string.match(value, ':(%d+):')
+    if given then
+      -- One that comes again, for the script broke off after it, finds itself.
+      counter, spent = math.max(counter, given + n - 1), true
+      return 'G,' .. format('%.0f', given + n - 1) .. ',0'
+    end
+    local ttl = call('PTTL', lock)
+    if ttl == -1 or value == nil then
+      return 'X'
+    elseif sub(value, 1, 10) == 'completed:' then
+      return 'C,' .. ttl
+    end
+    if waits then
+      local waiting = ARGV[2]
+      call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
+      call('ZADD', companion, nowms + waiting, ARGV[1])
+      call('PEXPIRE', companion, waiting * 2)
+    end
+    local tag = sub(redis.sha1hex(sub(value, 1, 32)), 1, 12)
+    local note = string.match(value, '%z(.*)$') or ''
+    return 'R,' .. ttl .. ',' .. tag .. ',' .. #note .. ',' .. note
+  end
+
+  -- Carries out an operation whose fields begin at ARGV[at]. Returns the answer, and how many fields there were.
+  local function carry(action, owner, lock, companion, at)
+    if not looked then
+      look()
+    end
+    if action == 't' or action == 'w' then
+      return refuse(lock, companion, action == 'w', owner, tonumber(ARGV[at + 1])), 5
+    end
+    -- A lock that is taken away by force while its holder fills it in could move from the nodes that the force has still
+    -- to reach to those where it has been already, and live. So a force leaves a trace, and nothing is filled in beside
+    -- it.
+    local trace = 'latchkit~forced:' .. lock
+    local value = read(lock)
+    local owns = value and sub(value, 1, 33) == owner .. ':'
+
+    -- Why a lock that nobody holds is not filled in; nil when it may be.
+    local function missing(notafter, held, till)
+      if not remembers then
+        return 'U'
+      elseif held == life and now < tonumber(till) then
+        return 'A'
+      elseif now > tonumber(notafter) or call('EXISTS', trace) == 1 then
+        return 'M'
+      end
+    end
+
+    if action == 'r' then
+      if owns then
+        call('DEL', lock)
+        return 'O,0,' .. publish(companion), 0
+      end
+      return value == false and 'A' or 'F', 0
+    elseif action == 'e' then
+      local ms = ARGV[at]
+      if owns then
+        if call('PTTL', lock) < tonumber(ms) then
+          call('PEXPIRE', lock, ms)
+        end
+        return 'O,0,0', 6
+      elseif value ~= false then
+        return 'F', 6
+      end
+      local why = missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+      if not why then
+        call('SET', lock, owner .. ':' .. ARGV[at + 5] .. stamp .. ARGV[at + 1], 'PX', ms)
+      end
+      return why or 'N', 6
+    elseif action == 'k' then
+      if value ~= false and not owns then
+        return 'F', 5
+      end
+      local why = not owns and missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+      if not why then
+        call('SET', lock, 'completed' .. stamp .. ARGV[at + 1], 'PX', ARGV[at])
+      end
+      return why or 'O,0,' .. publish(companion), 5
+    elseif action == 'f' or action == 'b' then
+      if not owns then
+        return value == false and 'A' or 'F', 2
+      end
+      spent = true
+      if action == 'f' then
+        counter = reserve(tonumber(ARGV[at]), tonumber(ARGV[at + 1]))
+        return 'O,' .. format('%.0f', counter) .. ',' .. outside(companion), 2
+      end
+      counter = math.max(counter, tonumber(ARGV[at + 1]))
+      call('SET', lock, (string.gsub(value, ':%d+:', ':' .. ARGV[at] .. ':', 1)), 'KEEPTTL')
+      return 'O,' .. format('%.0f', counter) .. ',0', 2
+    elseif action == 'x' then
+      if value == nil or value and call('PTTL', lock) == -1 then
+        return 'X', 2
+      elseif now > tonumber(ARGV[at + 1]) then
+        return 'T', 2
+      end
+      call('DEL', lock)
+      call('SET', trace, '1', 'PX', ARGV[at])
+      return 'O,0,' .. publish(companion), 2
+    elseif action == 'l' then
+      call('ZREM', companion, ARGV[1])
+      return 'O,0,0', 0
+    elseif action == 'p' then
+      call('SET', 'latchkit~probe', '1', 'PX', 1000)
+      return 'O,0,0', 0
+    elseif value == nil then
+      return 'X', 0
+    end
+    local waiters = call('ZCOUNT', companion, nowms, '+inf')
+    return 'I,' .. call('PTTL', lock) .. ',' .. waiters .. ',' .. #(value or '') .. ',' .. (value or ''), 0
+  end
+
+  return carry, outside
 end
 
-local answers = {life .. ',' .. text(now) .. ',' .. left .. ',' .. news}
-local at = 8
+local answers, at = {}, 8
 for k = 3, #KEYS, 2 do
   local lock, companion = KEYS[k], KEYS[k + 1]
   local action, owner = ARGV[at], ARGV[at + 1]
   at = at + 2
-  local answer
+  local answer, fields
   if action == 't' or action == 'w' then
-    local value = read(lock)
-    if value ~= false then
-      answer = refuse(lock, companion, value, action == 'w', owner, tonumber(ARGV[at + 1]))
-    elseif not remembers then
-      answer = 'U'
-    elseif left > 0 then
-      answer = 'Q,' .. left
-    elseif now > tonumber(ARGV[at + 3]) then
-      answer = 'T'
-    else
-      local n = tonumber(ARGV[at + 1])
-      local last = reserve(n, tonumber(ARGV[at + 4]))
-      call('SET', lock, compose(owner, text(last - n + 1), ARGV[at + 2]), 'PX', ARGV[at])
-      local outside = 0
-      if action == 'w' then
-        call('ZREM', companion, ARGV[1])
-        outside = others(companion)
+    if not looked then
+      look()
+    end
+    if remembers and left == 0 and now <= tonumber(ARGV[at + 3]) then
+      local n, proposal = tonumber(ARGV[at + 1]), ARGV[at + 4]
+      local last = reserve(n, tonumber(proposal))
+      local first = format('%.0f', last - n + 1)
+      if call('SET', lock, owner .. ':' .. first .. stamp .. ARGV[at + 2], 'NX', 'PX', ARGV[at]) then
+        counter, spent = last, true
+        local waiting = 0
+        if action == 'w' then
+          if not rest then
+            rest, outside = others()
+          end
+          call('ZREM', companion, ARGV[1])
+          waiting = outside(companion)
+        end
+        answer, fields = 'G,' .. (n == 1 and first or format('%.0f', last)) .. ',' .. waiting, 5
       end
-      answer = 'G,' .. text(last) .. ',' .. outside
     end
-    at = at + 5
   elseif action == 'r' then
-    local value = read(lock)
-    if value and string.sub(value, 1, 33) == owner .. ':' then
+    -- When nobody waits, which the companion's absence says.
+    local value = pcall('GET', lock)
+    if type(value) == 'string' and sub(value, 1, 33) == owner .. ':' and call('EXISTS', companion) == 0 then
       call('DEL', lock)
-      answer = 'O,0,' .. publish(companion)
-    else
-      answer = value == false and 'A' or 'F'
+      answer, fields = 'O,0,0', 0
     end
-  else
-    local fields
-    answer, fields = other(action, owner, lock, companion, at)
-    at = at + fields
   end
+  if not answer then
+    if not rest then
+      rest, outside = others()
+    end
+    answer, fields = rest(action, owner, lock, companion, at)
+  end
+  at = at + fields
   answers[#answers + 1] = answer
 end
 if spent then
-  call('SET', KEYS[1], text(counter))
+  call('SET', KEYS[1], format('%.0f', counter))
 end
-return table.concat(answers, ';') .. ';'
+return life .. ',' .. seconds .. micros .. ',' .. left .. ',' .. news .. ';' .. table.concat(answers, ';') .. ';'
