@@ -27,11 +27,12 @@ import (
 const usage = `Lockctl shows the locks in a Redis, and takes one away.
 
   lockctl [flags] ls [BEGINNING]   the locks, or those whose key begins so
-  lockctl [flags] show KEY         who holds it, since when, who waits
+  lockctl [flags] show KEY         who holds it, since when, how many processes wait
   lockctl [flags] watch [BEGINNING]
   lockctl [flags] force KEY        takes it away from whoever holds it
 
-KEY is without the prefix, written as ls writes it: \n is a newline, \\ a backslash.
+KEY is without the prefix, written as ls writes it: \n is a newline, \\ a backslash. WAIT counts processes that wait, the
+holder's not among them: who waits in there is on its own page of locks.
 The exit code is 0 if it was done, 1 if it failed, 2 if it was not understood, 3 if KEY is free.
 
 `
@@ -90,13 +91,14 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 	flags.BoolVar(&c.json, "json", false, "JSON for programs; durations in seconds")
 	flags.BoolVar(&c.yes, "yes", false, "force without a question")
 	flags.DurationVar(&c.every, "every", 2*time.Second, "watch looks again after this `duration`")
-	switch err := flags.Parse(args); {
+	words, err := parse(flags, args)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return nil
 	case err != nil:
 		return errUsage
 	}
-	word, argument, err := understand(flags.Args(), c.every)
+	word, argument, err := understand(words, c.every)
 	if err != nil {
 		fmt.Fprintf(problems, "lockctl: %v\n\n", err)
 		flags.Usage()
@@ -122,6 +124,20 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 		return c.show(ctx, argument)
 	default:
 		return c.force(ctx, argument)
+	}
+}
+
+// parse reads flags wherever they stand, before the words or behind; -- ends them.
+func parse(flags *flag.FlagSet, args []string) (words []string, err error) {
+	for {
+		if err := flags.Parse(args); err != nil {
+			return nil, err
+		}
+		if flags.NArg() == 0 {
+			return words, nil
+		}
+		words = append(words, flags.Arg(0))
+		args = flags.Args()[1:]
 	}
 }
 

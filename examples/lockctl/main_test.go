@@ -108,7 +108,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		var entries []entry
-		out, err = lockctl(t, addr, "", "-json", "ls", "order:")
+		out, err = lockctl(t, addr, "", "ls", "order:", "-json") // flags may stand behind
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &entries)); err != nil || len(entries) != 1 || entries[0].Key != "order:42" ||
 			entries[0].Holders[0].Fence != fence || entries[0].Holders[0].Remaining <= 0 {
 			t.Errorf("%v\n%s", err, out)

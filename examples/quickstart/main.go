@@ -33,7 +33,7 @@ func run(ctx context.Context, out io.Writer, redisAddr string) error {
 	rdb := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer rdb.Close()
 
-	locks, err := core.New(core.Redis(rdb), core.WithPrefix("shop:"))
+	locks, err := core.New(core.Redis(rdb), core.WithPrefix("quickstart:")) // nothing of yours, on a real Redis
 	if err != nil {
 		return err
 	}
