@@ -239,14 +239,23 @@ func TestL31StandbyTakesOverFromAKilledProcess(t *testing.T) {
 		t.Fatal("led beside a living leader")
 	case <-time.After(2 * ttl):
 	}
+	asked := time.Now()
+	info, err := locks.Inspect(t.Context(), "job")
+	if err != nil || !info.Held {
+		t.Fatalf("inspect of a job that is led: %+v, %v", info, err)
+	}
 	if err := leader.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Now()
 	killed = true
 	_ = leader.Wait()
-	if took := (<-led).Sub(at); took > ttl+3*time.Second {
+	over := <-led
+	if took := over.Sub(at); took > ttl+3*time.Second {
 		t.Errorf("the standby took over after %v", took)
+	}
+	if early := asked.Add(info.Holders[0].Remaining).Sub(over); early > 5*time.Millisecond {
+		t.Errorf("the standby took over %v before the other's lease was over", early)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -852,15 +852,3 @@ func TestRedLockBoundsEachNode(t *testing.T) {
 	ns[1].Restart() // the clients dial still
 	ns[2].Restart()
 }
-
-// L46: the scripts' text is brought along where it is missing.
-func TestRedLockScriptFlush(t *testing.T) {
-	ns := startNodes(t, 3)
-	locks := newLocks(t, ns.redlock())
-	for range 3 {
-		for _, s := range ns {
-			s.Client().ScriptFlush(t.Context())
-		}
-		release(t, acquire(t, locks, "k"))
-	}
-}

@@ -141,49 +141,91 @@ func TestSubscriptionsAreKilled(t *testing.T) {
 	wg.Wait()
 }
 
-// L46: a server that forgets its scripts is told them again, for lone callers and for batches, on a Cluster too.
+// served is a Backend and its servers.
+type served struct {
+	backend core.Backend
+	servers []*redistest.Server
+	kinds   bool // it carries more than exclusive holds
+}
+
+// everyBackend starts servers for each Backend that speaks to some.
+func everyBackend(t *testing.T) map[string]served {
+	single, cluster, independent := redistest.Start(t), redistest.StartCluster(t, 3, 0), startNodes(t, 3)
+	independent.enrol(t)
+	return map[string]served{
+		"redis":     {core.Redis(single.Client()), []*redistest.Server{single}, true},
+		"timestamp": {core.Timestamp(single.Client()), []*redistest.Server{single}, false},
+		"cluster":   {core.Redis(cluster.Client()), cluster.Nodes(), true},
+		"redlock":   {independent.redlock(), independent, false},
+	}
+}
+
+func (s served) calls(t *testing.T, command string) (n int64) {
+	t.Helper()
+	for _, server := range s.servers {
+		n += commandCalls(t, server.Client(), command)
+	}
+	return n
+}
+
+func (s served) forget(t *testing.T) {
+	t.Helper()
+	for _, server := range s.servers {
+		must(t, server.Client().ScriptFlush(context.Background()).Err())
+	}
+}
+
+// useEveryScript does with key all that is done by scripts, and calls between after each.
+func (s served) useEveryScript(t *testing.T, locks *core.Locks, key string, between func()) {
+	t.Helper()
+	ctx := context.Background()
+	kinds := [][]core.Option{nil}
+	if s.kinds {
+		kinds = append(kinds, []core.Option{core.WithShared()}, []core.Option{core.WithLimit(2)}, []core.Option{core.WithFair()})
+	}
+	for _, opts := range kinds {
+		lease := acquire(t, locks, key, opts...)
+		between()
+		must(t, lease.Extend(ctx, time.Minute))
+		between()
+		if info, err := locks.Inspect(ctx, key); err != nil || !info.Held {
+			t.Errorf("inspect: %+v, %v", info, err)
+		}
+		between()
+		release(t, lease)
+		between()
+		acquire(t, locks, key, opts...)
+		between()
+		must(t, locks.ForceRelease(ctx, key))
+		between()
+	}
+	all := acquireAll(t, locks, []string{"{" + key + "}1", "{" + key + "}2"})
+	between()
+	must(t, all.Release(ctx))
+	between()
+}
+
+// L46: a server that forgets its scripts is told them again, for lone callers and for batches, whatever is done.
 func TestScriptsAreForgotten(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
-	cluster := redistest.StartCluster(t, 3, 0)
-	single := redistest.Start(t)
-	for name, c := range map[string]struct {
-		backend core.Backend
-		servers []*redistest.Server
-	}{
-		"redis":     {core.Redis(single.Client()), []*redistest.Server{single}},
-		"timestamp": {core.Timestamp(single.Client()), []*redistest.Server{single}},
-		"cluster":   {core.Redis(cluster.Client()), cluster.Nodes()},
-	} {
-		locks := newLocks(t, c.backend)
+	for name, s := range everyBackend(t) {
+		locks := newLocks(t, s.backend)
+		s.useEveryScript(t, locks, name, func() { s.forget(t) })
 		for round := range 3 {
-			lease := acquire(t, locks, name)
-			for _, s := range c.servers {
-				must(t, s.Client().ScriptFlush(ctx).Err())
-			}
-			if err := lease.Extend(ctx, time.Minute); err != nil {
-				t.Errorf("%s: extend: %v", name, err)
-			}
-			for _, s := range c.servers {
-				must(t, s.Client().ScriptFlush(ctx).Err())
-			}
 			var ops []*core.Op
 			for i := range 40 {
 				ops = append(ops, &core.Op{Action: core.Try, Hold: core.Hold{Key: fmt.Sprint(name, round, "-", i), TTL: time.Minute},
 					Owner: strings.Repeat("a", 32), Fences: 1})
 			}
-			limited, cancel := context.WithTimeout(ctx, 2*time.Second)
-			c.backend.Do(limited, ops)
+			limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			s.backend.Do(limited, ops)
 			cancel()
 			for _, op := range ops {
 				if op.Verdict != core.Granted {
 					t.Fatalf("%s: %q: %v, %v", name, op.Key, op.Verdict, op.Err)
 				}
 			}
-			for _, s := range c.servers {
-				must(t, s.Client().ScriptFlush(ctx).Err())
-			}
-			release(t, lease)
+			s.forget(t)
 		}
 	}
 }
@@ -192,11 +234,10 @@ func TestScriptsAreForgotten(t *testing.T) {
 func TestScriptsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := redistest.Start(t)
-	admin := s.Client()
-	for name, b := range map[string]core.Backend{"redis": core.Redis(s.Client()), "timestamp": core.Timestamp(s.Client())} {
-		one, two := newLocks(t, b), newLocks(t, b)
+	for name, s := range everyBackend(t) {
+		one, two := newLocks(t, s.backend), newLocks(t, s.backend)
 		work := func() {
+			s.useEveryScript(t, one, name, func() {})
 			var wg sync.WaitGroup
 			for w := range 16 {
 				wg.Go(func() {
@@ -204,7 +245,7 @@ func TestScriptsAreSentOnce(t *testing.T) {
 					if w%2 == 0 {
 						locks = two
 					}
-					for range 20 {
+					for range 8 {
 						lease, err := locks.Acquire(ctx, fmt.Sprint(name, w%5), core.WithWait(time.Minute))
 						if err != nil {
 							t.Error(err)
@@ -219,12 +260,12 @@ func TestScriptsAreSentOnce(t *testing.T) {
 			wg.Wait()
 		}
 		work()
-		full, short := commandCalls(t, admin, "eval"), commandCalls(t, admin, "evalsha")
+		full, short := s.calls(t, "eval"), s.calls(t, "evalsha")
 		work()
-		if n := commandCalls(t, admin, "eval") - full; n != 0 {
+		if n := s.calls(t, "eval") - full; n != 0 {
 			t.Errorf("%s: the script's text was sent %d times more", name, n)
 		}
-		if n := commandCalls(t, admin, "evalsha") - short; n == 0 {
+		if n := s.calls(t, "evalsha") - short; n == 0 {
 			t.Errorf("%s: nothing was sent at all", name)
 		}
 	}
