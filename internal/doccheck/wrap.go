@@ -16,7 +16,9 @@ var imports = map[string]string{
 	"log": "log", "slog": "log/slog", "sql": "database/sql", "strings": "strings", "testing": "testing", "time": "time", "os": "os",
 	"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4", "redis": "github.com/redis/go-redis/v9",
 	"grpc": "google.golang.org/grpc", "credentials": "google.golang.org/grpc/credentials", "gobreaker": "github.com/sony/gobreaker/v2",
-	"core": module + "/core", "locktest": module + "/core/locktest", "ginlock": module + "/ginlock",
+	"otel": "go.opentelemetry.io/otel", "sdktrace": "go.opentelemetry.io/otel/sdk/trace",
+	"otlptracegrpc": "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc",
+	"core":          module + "/core", "locktest": module + "/core/locktest", "ginlock": module + "/ginlock",
 	"echolock": module + "/echolock", "httplock": module + "/httplock", "grpclock": module + "/grpclock",
 	"otellock": module + "/otellock", "fallback": module + "/fallback",
 }
