@@ -244,7 +244,7 @@ func TestNothingIsRenewedAfterRandomEnds(t *testing.T) {
 	})
 }
 
-// L13: the process stands still for longer than the TTL. Here the server's side of it: the key is another's by then.
+// L13, the server's side of it: the key is another's by then.
 func TestHolderThatWasPausedLearnsIt(t *testing.T) {
 	server := redistest.Start(t)
 	one := newLocks(t, core.Redis(server.Client()), core.WithTTL(300*time.Millisecond), core.WithoutRenewal())
