@@ -31,25 +31,23 @@ func readAhead(r *http.Request) {
 	if _, given := Given(r); given || r.Body == nil {
 		return
 	}
-	var data bytes.Buffer
-	data.Grow(int(r.ContentLength) + bytes.MinRead)
-	_, err := data.ReadFrom(io.LimitReader(r.Body, firstRead+1))
+	data, err := readUpTo(r, firstRead)
 	switch {
 	case err != nil:
-		giveBack(r, &data, failing{err}) // the handler's to see, where it comes
-	case data.Len() > firstRead:
-		giveBack(r, &data, r.Body) // a middleware further out makes more of it than was sent
+		giveBack(r, data, failing{err}) // the handler's to see, where it comes
+	case len(data) > firstRead:
+		giveBack(r, data, r.Body) // a middleware further out makes more of it than was sent
 	default:
-		GiveBody(r, data.Bytes())
+		GiveBody(r, data)
 	}
 }
 
 // giveBack makes data, and then rest, what is read from r.Body.
-func giveBack(r *http.Request, data, rest io.Reader) {
+func giveBack(r *http.Request, data []byte, rest io.Reader) {
 	r.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(data, rest), r.Body}
+	}{io.MultiReader(bytes.NewReader(data), rest), r.Body}
 }
 
 // failing is the end of a body that could not be read.

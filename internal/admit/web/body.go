@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/latchkit/latchkit/internal/admit"
 )
@@ -98,21 +99,35 @@ func UncapBody(r *http.Request) {
 }
 
 func readAll(r *http.Request, limit int64) ([]byte, error) {
-	var data bytes.Buffer
-	if known := min(r.ContentLength, firstRead); known > 0 {
-		data.Grow(int(known) + bytes.MinRead)
-	}
-	_, err := data.ReadFrom(io.LimitReader(r.Body, limit+1))
+	data, err := readUpTo(r, limit)
 	var tooLarge *http.MaxBytesError
 	switch {
-	case int64(data.Len()) > limit:
+	case int64(len(data)) > limit:
 		return nil, admit.TooLargeBody(limit, nil)
 	case errors.As(err, &tooLarge):
 		return nil, admit.TooLargeBody(tooLarge.Limit, err)
 	case err != nil:
 		return nil, admit.Malformed("the body", err)
 	}
-	return data.Bytes(), nil
+	return data, nil
+}
+
+// readUpTo reads the body to its end, or until it has more than limit bytes.
+func readUpTo(r *http.Request, limit int64) (data []byte, err error) {
+	// One byte more than is announced, so that there is room to be told of the end.
+	data = make([]byte, 0, max(min(r.ContentLength, firstRead)+1, bytes.MinRead))
+	for err == nil && int64(len(data)) <= limit {
+		if len(data) == cap(data) {
+			data = slices.Grow(data, 1)
+		}
+		var n int
+		n, err = r.Body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return data, err
 }
 
 // replay is a body that was read for its key.

@@ -2,7 +2,9 @@ package web
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math/bits"
 	"net/http"
 	"strings"
 	"unicode/utf16"
@@ -284,31 +286,52 @@ func (s *scanner) str() (raw []byte, escaped bool, err error) {
 		return nil, false, errMalformed
 	}
 	start := s.pos + 1
-	for i := start; i < len(s.data); i++ {
-		c := s.data[i]
-		if !special[c] {
-			continue
-		}
-		if c == '"' {
-			s.pos = i + 1
-			return s.data[start:i], escaped, nil
-		}
-		if i++; c != '\\' || i == len(s.data) || s.data[i] != 'u' && controls[s.data[i]] == 0 {
-			return nil, false, errMalformed
-		}
-		escaped = true
+	end, escaped := stringEnd(s.data, start)
+	if end < 0 {
+		return nil, false, errMalformed
 	}
-	return nil, false, errMalformed
+	s.pos = end + 1
+	return s.data[start:end], escaped, nil
 }
 
-// special are the bytes at which a string ends, or must be looked at.
-var special = func() (table [256]bool) {
-	for c := range ' ' {
-		table[c] = true
+// stringEnd returns where the string whose text begins at i ends, -1 when it is not well formed, and whether there are
+// escapes in it. It looks at eight bytes at a time.
+func stringEnd(data []byte, i int) (end int, escaped bool) {
+	for {
+		if i+8 <= len(data) {
+			n := plain(binary.LittleEndian.Uint64(data[i:]))
+			if i += n; n == 8 {
+				continue
+			}
+		}
+		if i >= len(data) {
+			return -1, escaped
+		}
+		switch c := data[i]; {
+		case c == '"':
+			return i, escaped
+		case c == '\\':
+			if i++; !isEscape(data[i:]) {
+				return -1, escaped
+			}
+			escaped = true
+		case c < ' ':
+			return -1, escaped
+		}
+		i++
 	}
-	table['"'], table['\\'] = true, true
-	return table
-}()
+}
+
+// plain returns how many of the eight bytes of text come before the first quote, backslash or control character.
+//
+// The top bit of a byte is found where the byte was below the one that is taken off it. That may be wrong above the
+// first such byte, which has borrowed from there; the first is what counts.
+func plain(text uint64) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := text^ones*'"', text^ones*'\\'
+	found := ((text-ones*' ')&^text | (quote-ones)&^quote | (backslash-ones)&^backslash) & tops
+	return bits.TrailingZeros64(found) / 8
+}
 
 func (s *scanner) number() error {
 	if s.peek() == '-' {
@@ -357,6 +380,12 @@ func (s *scanner) literal(word string) error {
 }
 
 func (s *scanner) space() {
+	if s.peek() <= ' ' {
+		s.spaces()
+	}
+}
+
+func (s *scanner) spaces() {
 	for s.pos < len(s.data) && s.data[s.pos] <= ' ' {
 		switch s.data[s.pos] {
 		case ' ', '\n', '\t', '\r':
@@ -377,7 +406,16 @@ func (s *scanner) peek() byte {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// unescape decodes what stands between the quotes of a string whose escapes have known letters. Half a surrogate pair
+// isEscape tells whether text begins as an escape goes on behind its backslash.
+func isEscape(text []byte) bool {
+	if len(text) == 0 || text[0] != 'u' {
+		return len(text) > 0 && controls[text[0]] != 0
+	}
+	_, ok := hexRune(text[1:])
+	return ok
+}
+
+// unescape decodes what stands between the quotes of a string whose escapes are well formed. Half a surrogate pair
 // is no character; decoders put the same replacement for all of them, and so would make one key of many.
 func unescape(raw []byte) ([]byte, error) {
 	out := make([]byte, 0, len(raw))
@@ -394,10 +432,7 @@ func unescape(raw []byte) ([]byte, error) {
 			out = append(out, controls[letter])
 			continue
 		}
-		char, ok := hexRune(raw)
-		if !ok {
-			return nil, errMalformed
-		}
+		char, _ := hexRune(raw)
 		raw = raw[4:]
 		if utf16.IsSurrogate(char) {
 			low, ok := rune(0), false

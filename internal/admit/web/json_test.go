@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -34,6 +35,9 @@ func TestLookup(t *testing.T) {
 		{`{"id":"\udc00\ud800"}`, "id", "", errMalformed},
 		{`{"id":"\ud800\u0061"}`, "id", "", errMalformed},
 		{`{"id":"\u00g0"}`, "id", "", errMalformed},
+		{`{"id":1,"x":"\u00g0"}`, "id", "", errMalformed},
+		{`{"id":1,"x":"\u00e`, "id", "", errMalformed},
+		{`{"id":1,"x":"\u00`, "id", "", errMalformed},
 		{`{"id":"\x"}`, "id", "", errMalformed},
 		{`{"id":"\`, "id", "", errMalformed},
 		{"{\"id\":\"a\nb\"}", "id", "", errMalformed},
@@ -59,6 +63,26 @@ func TestLookup(t *testing.T) {
 		got, err := lookup([]byte(c.body), splitPath(c.path))
 		if got != c.want || !errors.Is(err, c.err) || err != nil && c.err == nil {
 			t.Errorf("%s in %.60s: %q, %v; want %q, %v", c.path, c.body, got, err, c.want, c.err)
+		}
+	}
+}
+
+// TestStrings: a string ends where encoding/json has it end, whatever byte stands at whatever place in it.
+func TestStrings(t *testing.T) {
+	for length := range 3*8 + 1 { // it is looked at in eights
+		for at := range length {
+			for c := range 256 {
+				text := bytes.Repeat([]byte{'n'}, length) // which may follow a backslash
+				text[at] = byte(c)
+				s := scanner{data: slices.Concat([]byte{'"'}, text, []byte{'"'})}
+				raw, escaped, err := s.str()
+				if ok := err == nil && s.pos == len(s.data); ok != json.Valid(s.data) {
+					t.Fatalf("%q: %v up to %d, %v", s.data, raw, s.pos, err)
+				}
+				if err == nil && c != '"' && (!bytes.Equal(raw, text) || escaped != (c == '\\')) {
+					t.Fatalf("%q: %q, escaped %v", s.data, raw, escaped)
+				}
+			}
 		}
 	}
 }
@@ -92,7 +116,7 @@ func FuzzNumber(f *testing.F) {
 		x, xText, ok := number(a)
 		y, yText, ok2 := number(b)
 		if !ok || !ok2 {
-			t.Skip()
+			t.Skip("not two numbers, or one that is too large to be read the other way")
 		}
 		if (x.Cmp(y) == 0) != (xText == yText) {
 			t.Errorf("%s → %s, %s → %s", a, xText, b, yText)
@@ -117,7 +141,7 @@ func number(literal string) (*big.Rat, string, bool) {
 // FuzzLookup compares with encoding/json: what it takes for JSON is taken for JSON, and the value is the same.
 func FuzzLookup(f *testing.F) {
 	for _, s := range []string{
-		`{"id":"a"}`, `{"id":1.5e3,"x":[{"id":null},true]}`, `{"ID":"\u00e9\ud83d\ude00"}`, `{"id":"a","iD":1}`, `{`, `[]`, `{"id":"\ud800"}`,
+		`{"id":"a"}`, `{"id":1,"x":"12345678\u00e9\""}`, `{"id":1.5e3,"x":[{"id":null},true]}`, `{"ID":"\u00e9\ud83d\ude00"}`, `{"id":"a","iD":1}`, `{`, `[]`, `{"id":"\ud800"}`,
 	} {
 		f.Add([]byte(s))
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -169,6 +171,29 @@ func TestBodyErrors(t *testing.T) {
 		var key *admit.KeyError
 		if !errors.As(err, &key) || key.Row != c.row {
 			t.Errorf("%s: %v, want row %v", c.name, err, c.row)
+		}
+	}
+}
+
+// TestBodyComesInPieces: however a body arrives and whatever was announced of it, all of it is read and given back.
+func TestBodyComesInPieces(t *testing.T) {
+	for _, size := range []int{0, 1, bytes.MinRead - 1, bytes.MinRead, bytes.MinRead + 1, firstRead, 3 * firstRead} {
+		sent := bytes.Repeat([]byte("0123456789abcdef?"), size/17+1)[:size]
+		for name, as := range map[string]func(io.Reader) io.Reader{
+			"at once": func(r io.Reader) io.Reader { return r }, "in halves": iotest.HalfReader, "byte by byte": iotest.OneByteReader,
+			"the end with the last": iotest.DataErrReader,
+		} {
+			for _, announced := range []int64{int64(size), -1} {
+				r := httptest.NewRequest(http.MethodPost, "/", as(bytes.NewReader(sent)))
+				r.ContentLength = announced
+				got, err := Body(r)
+				if err != nil || !bytes.Equal(got, sent) {
+					t.Errorf("%d bytes, %s, announced %d: %d, %v", size, name, announced, len(got), err)
+				}
+				if again, err := io.ReadAll(r.Body); err != nil || !bytes.Equal(again, sent) {
+					t.Errorf("%d bytes, %s, announced %d: given back %d, %v", size, name, announced, len(again), err)
+				}
+			}
 		}
 	}
 }
