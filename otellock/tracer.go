@@ -176,10 +176,16 @@ func (a *acquiring) mark() *hold {
 	return h
 }
 
+// room is for the attributes of one description; a span copies what it is given.
+type room [16]attribute.KeyValue
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
 // describe puts the end of an Acquire on its span.
 func describe(span trace.Span, e *core.AcquireEnd) {
-	attributes := make([]attribute.KeyValue, 0, 16)
-	attributes = append(attributes,
+	room := rooms.Get().(*room)
+	defer rooms.Put(room)
+	attributes := append(room[:0],
 		attrOutcome.String(string(e.Outcome)),
 		attrAttempts.Int(e.Attempts),
 		attrWaited.Float64(e.Waited.Seconds()),
@@ -271,9 +277,12 @@ func (t *Tracer) ReleaseEnd(ctx context.Context, e core.ReleaseEnd) {
 	}
 }
 
+// toAcquire is the same on every link; nobody writes to it.
+var toAcquire = []attribute.KeyValue{attrLink.String(linkAcquire)}
+
 // follow returns opts for a span that follows the acquire of h, linked to it.
 func (t *Tracer) follow(h *hold, opts []trace.SpanStartOption, key string) []trace.SpanStartOption {
-	link := trace.Link{SpanContext: h.span, Attributes: []attribute.KeyValue{attrLink.String(linkAcquire)}}
+	link := trace.Link{SpanContext: h.span, Attributes: toAcquire}
 	opts = append(opts[:len(opts):len(opts)], trace.WithLinks(link))
 	if shown := t.keyOf(key); shown != "" {
 		opts = append(opts, trace.WithAttributes(attrKey.String(shown)))
