@@ -99,10 +99,11 @@ func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 
 // judge looks at what came back: a grant after the lease's own end is none, and what may have been taken is undone.
 func (a *acquisition) judge(op *Op, sent time.Time) {
-	if op.Err == nil && op.Verdict == Granted && !op.Degraded && !time.Now().Before(validUntil(sent, a.want.TTL)) {
+	a.answered = time.Now()
+	if op.Err == nil && op.Verdict == Granted && !op.Degraded && !a.answered.Before(validUntil(sent, a.want.TTL)) {
 		a.locks.undo.add(op, true)
 		op.Err = fmt.Errorf("%w: the grant took %v, longer than the lease of %v runs", ErrUnavailable,
-			time.Since(sent).Round(time.Millisecond), a.want.TTL)
+			a.answered.Sub(sent).Round(time.Millisecond), a.want.TTL)
 		op.Unsent = true // dealt with
 	}
 	if ambiguous(op) {
@@ -143,8 +144,8 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 
 // begin starts the tenure, and its first hold; nil when the engine is closed.
 func (a *acquisition) begin(g *gate, op *Op, sent time.Time) *Lease {
-	locks, now := a.locks, time.Now()
-	t := a.newTenure(g, op, sent, now)
+	locks, now := a.locks, a.answered
+	t := a.newTenure(g, op, sent)
 	g.shard.Lock()
 	defer g.shard.Unlock()
 	if !locks.live.add() {
@@ -171,7 +172,8 @@ func (a *acquisition) begin(g *gate, op *Op, sent time.Time) *Lease {
 }
 
 // newTenure makes a tenure of a granted attempt that went out at sent.
-func (a *acquisition) newTenure(g *gate, op *Op, sent, now time.Time) *tenure {
+func (a *acquisition) newTenure(g *gate, op *Op, sent time.Time) *tenure {
+	now := a.answered
 	if op.Degraded {
 		sent = now // granted here, after a trip that was in vain and may have taken longer than the TTL
 	}
@@ -180,10 +182,10 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent, now time.Time) *tenure {
 		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
 }
 
-// free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
+// free releases t in the backend, within the trip limit from now and whatever has become of ctx. It tells whether others are known
 // to wait outside, and returns the error that the holder is told.
-func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (outside bool, err error) {
-	limit := time.Now().Add(tripLimit)
+func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration, now time.Time) (outside bool, err error) {
+	limit := now.Add(tripLimit)
 	retried := false
 	for n := 1; ; n++ {
 		op := locks.ops.Get().(*Op)
@@ -296,7 +298,7 @@ func (locks *Locks) refill(t *tenure, op *Op) {
 			t.state = releasing
 			locks.watchdog.remove(t)
 			shard.Unlock()
-			_ = locks.giveBack(context.Background(), t, 0) // its holder has been told already
+			_ = locks.giveBack(context.Background(), t, 0, now) // its holder has been told already
 			return
 		}
 	}

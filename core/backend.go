@@ -110,8 +110,8 @@ func (k Kind) String() string {
 type Hold struct {
 	Key   string // prefix included, never empty, any bytes
 	Kind  Kind
-	Limit int // for Limited
 	Fair  bool
+	Limit int // for Limited
 	TTL   time.Duration
 	Label string // who holds it, for people; no secret
 	Note  string // what the Tracer leaves beside the lock for those who are kept out; often empty

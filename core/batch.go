@@ -65,10 +65,15 @@ func (ts *trips) route(key string) *route {
 	return r
 }
 
-// make is the only place in which the engine calls the Backend for holds: one trip, by limit at the latest, under the
-// values of values and for caller, which may be nil. What is left without an answer is unknown, and says so.
+// make makes a trip, by limit at the latest, under the values of values and for caller, which may be nil.
 func (ts *trips) make(values, caller context.Context, limit time.Time, ops []*Op) {
-	ts.backend.Do(ts.alarms.newTrip(values, caller, limit), ops)
+	ts.travel(ts.alarms.newTrip(values, caller, limit), ops)
+}
+
+// travel is the only place in which the engine calls the Backend for holds. What is left without an answer is unknown,
+// and says so.
+func (ts *trips) travel(trip *tripContext, ops []*Op) {
+	ts.backend.Do(trip, ops)
 	for _, op := range ops {
 		if op.Err == nil && op.Verdict == None {
 			op.Err = fmt.Errorf("%w: the backend %q left a %v without an answer", ErrUnavailable, ts.backend.Name(), op.Action)
@@ -124,8 +129,9 @@ func (ts *trips) single(values, caller context.Context, op *Op, limit time.Time,
 			ts.undo.add(op, false)
 		}
 	}()
-	one := [1]*Op{op}
-	ts.make(values, caller, limit, one[:])
+	trip := ts.alarms.newTrip(values, caller, limit)
+	trip.lone[0] = op
+	ts.travel(trip, trip.lone[:])
 	answered = true
 	if op.Action != Try {
 		return op, nil

@@ -48,17 +48,18 @@ type gate struct {
 	tenures []*tenure  // held by this process, those on their way out included
 	one     [1]*tenure // what tenures begins with: most keys have one holder
 	queue   queue      // the head leads when leading is set
-	leading bool
-	flying  bool    // the leader's try is under way
-	flight  *flight // those who share its verdict; nil while nobody does
+	flight  *flight    // those who share its verdict; nil while nobody does
 
 	refusal *NotAcquiredError // the last answer of the backend, while the queue waits on it
 	pollAt  time.Time         // when the leader tries again, unless woken before
-	yield   bool              // pollAt is there to let another process go first
+	watch   *watch            // stands while the queue waits for a holder elsewhere
+	line    *line             // keeps the places of fair waiters; nil while there are none
+
+	leading bool // the head of the queue talks to the backend
+	flying  bool // the leader's try is under way
+	yield   bool // pollAt is there to let another process go first
 	lingers bool
-	watch   *watch // stands while the queue waits for a holder elsewhere
-	line    *line  // keeps the places of fair waiters; nil while there are none
-	told    bool   // the backend may count this engine among those that wait
+	told    bool // the backend may count this engine among those that wait
 }
 
 // flight is an attempt whose verdict others share.

@@ -24,7 +24,7 @@ type Lease struct {
 
 	// The context is made when it is first asked for: most short holds never do.
 	mu     sync.Mutex
-	ctx    context.Context
+	ctx    leaseContext
 	cancel context.CancelCauseFunc
 	cause  error // why the lease's context ended; nil while it has not
 }
@@ -113,13 +113,27 @@ func (l *Lease) Context() context.Context {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.cancel = context.WithCancelCause(context.WithValue(l.parent, leaseKey{}, l))
+	if l.cancel == nil {
+		l.ctx.lease = l
+		l.ctx.Context, l.cancel = context.WithCancelCause(l.parent)
 		if l.cause != nil {
 			l.cancel(l.cause)
 		}
 	}
-	return l.ctx
+	return &l.ctx
+}
+
+// leaseContext is the context of a lease, in which FromContext finds it.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
 }
 
 // finish ends the lease's context, once. The shard may be locked: no code of the caller's runs in here.
@@ -235,30 +249,30 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 	l.finish(ErrReleased)
 
 	if h.story == nil {
-		return locks.giveBack(ctx, t, keep)
+		return locks.giveBack(ctx, t, keep, now)
 	}
-	return locks.giveBackTraced(ctx, l, keep)
+	return locks.giveBackTraced(ctx, l, keep, now)
 }
 
 // giveBackTraced is giveBack with the Tracer told about it. One that panics keeps nothing from being given back.
-func (locks *Locks) giveBackTraced(ctx context.Context, l *Lease, keep time.Duration) error {
+func (locks *Locks) giveBackTraced(ctx context.Context, l *Lease, keep time.Duration, now time.Time) error {
 	h, t := l.hold, l.hold.tenure
 	start := ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: t.want.Kind, Mark: h.mark}
 	panics := true
 	defer func() {
 		if panics {
-			_ = locks.giveBack(ctx, t, keep)
+			_ = locks.giveBack(ctx, t, keep, now)
 		}
 	}()
 	rctx := h.tracer.ReleaseStart(ctx, start)
 	panics = false
-	err := locks.giveBack(rctx, t, keep)
+	err := locks.giveBack(rctx, t, keep, now)
 	h.tracer.ReleaseEnd(rctx, ReleaseEnd{ReleaseStart: start, Err: err})
 	return err
 }
 
 // giveBack frees a releasing tenure in the backend, and lets the queue go on, whatever the backend answers.
-func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration) error {
+func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration, now time.Time) error {
 	outside, panics := false, true
 	defer func() {
 		if panics { // the Backend
@@ -266,7 +280,7 @@ func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration)
 		}
 		t.leave(outside)
 	}()
-	outside, err := locks.free(ctx, t, keep)
+	outside, err := locks.free(ctx, t, keep, now)
 	panics = false
 	return err
 }

@@ -17,14 +17,16 @@ type local struct {
 	keys     map[string]*localKey
 	fence    int64
 	watchers map[string]map[*func(string)]bool
+	spare    *localKey // memory of one that was forgotten, for the next
 }
 
 // localKey is what is known of one key: either completed, or held by holders of one kind.
 type localKey struct {
 	kind      Kind
 	holders   []localHolder
-	completed time.Time // until then the key is kept after ReleaseAfter
-	keeper    string    // the label of who completed it
+	one       [1]localHolder // what holders begins with: most keys have one
+	completed time.Time      // until then the key is kept after ReleaseAfter
+	keeper    string         // the label of who completed it
 	waiters   map[string]localWaiter
 	line      localLine
 }
@@ -59,7 +61,7 @@ func (b *local) Do(_ context.Context, ops []*Op) {
 		return
 	}
 	for _, op := range ops {
-		if b.do(op, now) {
+		if b.do(op, now) && len(b.watchers[op.Key]) > 0 {
 			freed = append(freed, op)
 		}
 	}
@@ -98,8 +100,7 @@ func (b *local) do(op *Op, now time.Time) (freed bool) {
 		k.age(now)
 	}
 	if k == nil && (op.Action == Try || op.Action == Arrive) {
-		k = &localKey{}
-		b.keys[op.Key] = k
+		k = b.remember(op.Key)
 	}
 	switch op.Action {
 	case Try:
@@ -116,9 +117,26 @@ func (b *local) do(op *Op, now time.Time) (freed bool) {
 		freed = b.onHeld(k, op, now)
 	}
 	if k != nil && k.empty() {
-		delete(b.keys, op.Key)
+		b.forget(op.Key, k)
 	}
 	return freed
+}
+
+func (b *local) remember(key string) *localKey {
+	k := b.spare
+	if b.spare = nil; k == nil {
+		k = new(localKey)
+	}
+	k.holders = k.one[:0]
+	b.keys[key] = k
+	return k
+}
+
+// forget drops a key of which nothing is known any more. Most live for a moment, so its memory is the next one's.
+func (b *local) forget(key string, k *localKey) {
+	delete(b.keys, key)
+	*k = localKey{}
+	b.spare = k
 }
 
 func (b *local) try(k *localKey, op *Op, now time.Time) {
@@ -417,7 +435,7 @@ func (b *local) ForceRelease(_ context.Context, key string) error {
 	if k := b.keys[key]; k != nil {
 		k.holders, k.completed = nil, time.Time{}
 		if k.empty() {
-			delete(b.keys, key)
+			b.forget(key, k)
 		}
 	}
 	b.mu.Unlock()

@@ -2,12 +2,11 @@ package core
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -57,15 +56,6 @@ func New(b Backend, opts ...Option) (*Locks, error) {
 	locks.trips = newTrips(b, locks.undo)
 	locks.watchdog = newWatchdog(locks)
 	return locks, nil
-}
-
-// newToken returns 128 random bits in hexadecimal.
-func newToken() string {
-	var raw [16]byte
-	var text [32]byte
-	rand.Read(raw[:]) // never fails; see its documentation
-	hex.Encode(text[:], raw[:])
-	return string(text[:])
 }
 
 // Acquire takes a lease on key.
@@ -249,7 +239,7 @@ func (locks *Locks) freeAll() {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			_, _ = locks.free(context.Background(), t, 0) // what fails is left to the TTL
+			_, _ = locks.free(context.Background(), t, 0, time.Now()) // what fails is left to the TTL
 		}()
 	}
 	wg.Wait()
@@ -343,7 +333,7 @@ func (locks *Locks) inspector(key string) (Inspector, error) {
 type tally struct {
 	mu      sync.Mutex
 	n       int
-	closed  bool
+	closed  atomic.Bool   // set under mu
 	closing chan struct{} // closed when closed is set
 	empty   chan struct{} // closed when n is 0 as well
 }
@@ -353,7 +343,7 @@ type tally struct {
 func (c *tally) add() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closed.Load() {
 		return false
 	}
 	c.n++
@@ -364,24 +354,19 @@ func (c *tally) done() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n--
-	if c.n == 0 && c.closed {
+	if c.n == 0 && c.closed.Load() {
 		close(c.empty)
 	}
 }
 
-func (c *tally) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
+func (c *tally) isClosed() bool { return c.closed.Load() }
 
 func (c *tally) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closed.Swap(true) {
 		return
 	}
-	c.closed = true
 	close(c.closing)
 	if c.n == 0 {
 		close(c.empty)

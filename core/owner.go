@@ -215,7 +215,7 @@ func (a *acquisition) join(c *carried) (*Lease, error) {
 
 // takePart is establish for a hold that began elsewhere.
 func (a *acquisition) takePart(op *Op, sent time.Time, fence int64) (*Lease, error) {
-	locks, now := a.locks, time.Now()
+	locks := a.locks
 	if err := ended(a.ctx); err != nil {
 		locks.undo.add(op, true)
 		return nil, a.ended(err)
@@ -228,10 +228,10 @@ func (a *acquisition) takePart(op *Op, sent time.Time, fence int64) (*Lease, err
 		return nil, ErrClosed
 	}
 	g := shard.open(a.want.Key)
-	t := a.newTenure(g, op, sent, now)
+	t := a.newTenure(g, op, sent)
 	t.exported, t.fenced = true, 0
 	g.tenures = append(g.tenures, t)
-	lease := t.newLease(a, fence, now)
+	lease := t.newLease(a, fence, a.answered)
 	lease.bound(a.maxHold)
 	locks.watchdog.put(t, t.nextEvent())
 	return lease, nil

@@ -43,29 +43,28 @@ type tenure struct {
 	want  Hold // what was granted
 	owner string
 	home  any
-	state tenureState
 	hold  *hold // nil while parked
 
-	renew    bool
-	exported bool // the owner left the process: never handed on
-	degraded bool
-	open     bool // it keeps nobody out
+	state     tenureState
+	renew     bool
+	exported  bool // the owner left the process: never handed on
+	degraded  bool
+	open      bool // it keeps nobody out
+	renewing  bool
+	refilling bool
 	// degradedWhy is Op.DegradedReason.
 	degradedWhy string
 	began       time.Time
 	deadline    time.Time // the lease's end by our clock: before the winning attempt was sent, plus TTL, minus drift
 	renewAt     time.Time
-	renewing    bool
 	failures    int // renewals in a row that did not reach the backend
 	loss        error
-	lossWhy     string
 
-	first     int64 // the fence of the grant: the one that the backend shows
-	fence     int64 // the next fence for a hand-off
-	fenced    int   // how many are left from it on
-	refilling bool
-	asked     time.Time // when the backend was last asked for outside waiters
-	chainEnd  time.Time // no hand-off after it: somebody outside waits; zero: nobody is known to
+	first    int64     // the fence of the grant: the one that the backend shows
+	fence    int64     // the next fence for a hand-off
+	fenced   int       // how many are left from it on
+	asked    time.Time // when the backend was last asked for outside waiters
+	chainEnd time.Time // no hand-off after it: somebody outside waits; zero: nobody is known to
 
 	due  time.Time // the watchdog's
 	slot int       // its place in the watchdog's heap, -1 when absent
@@ -195,7 +194,7 @@ func (t *tenure) lose(why string, cause error) (after func()) {
 		return func() {}
 	}
 	t.state = lost
-	t.loss, t.lossWhy = cause, why
+	t.loss = cause
 	t.locks.watchdog.remove(t)
 	h := t.hold
 	if h == nil {

@@ -22,6 +22,7 @@ type tripContext struct {
 	caller          context.Context // nil: none whose end matters
 	deadline        time.Time
 	done            <-chan struct{}
+	lone            [1]*Op // what travels when it is one operation, in the same memory
 }
 
 const tripGrain = 128 * time.Millisecond

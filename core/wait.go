@@ -36,7 +36,9 @@ type acquisition struct {
 	lent  bool
 	first Op        // of the first attempt
 	began time.Time // zero for one that may not wait, while there is no Tracer
-	stats stats
+	// answered is when the last attempt was judged.
+	answered time.Time
+	stats    stats
 }
 
 // stats is what a Tracer is told, counted along the way.
@@ -481,10 +483,13 @@ var pollPhase = rand.N(pollGrain)
 
 // pause waits until it is worth trying (again). It returns the refusal and the reason when the wait ends first.
 func (a *acquisition) pause(g *gate) (*NotAcquiredError, error) {
+	if a.wait == 0 {
+		return nil, nil
+	}
 	g.shard.Lock()
 	pollAt, w, yield, refusal := g.pollAt, g.watch, g.yield, g.refusal
 	g.shard.Unlock()
-	if a.wait == 0 || pollAt.IsZero() {
+	if pollAt.IsZero() {
 		return nil, nil
 	}
 	busy := NotAcquiredError{}
