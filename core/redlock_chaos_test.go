@@ -104,10 +104,12 @@ func (w *chaosWorld) run(harm func()) {
 			})
 		}
 	}
-	for ctx.Err() == nil {
+	harms := 0
+	for ; ctx.Err() == nil; harms++ {
 		harm()
 	}
 	all.Wait()
+	w.Logf("harm was done %d times", harms)
 	for i, l := range w.ledgers {
 		w.Logf("key %d: %d grants", i, l.grants)
 		if l.grants < 5 {

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -63,16 +64,23 @@ func TestRedLockExtendAfterReleaseFillsNothingIn(t *testing.T) {
 }
 
 // A node's clock that has run ahead of what was last seen of it, in an hour without a word or by a step, costs nobody a
-// lock: what came too late by that clock is sent again by the one that the answer tells of.
+// lock: what came too late by that clock is sent again by the one that the answer tells of. The Tracer hears of the step,
+// however lately it was told of the clock.
 func TestRedLockClocksThatStep(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3, redistest.WithFaketime("+0"))
-	locks := newLocks(t, ns.redlock())
+	var offsets clockTracer
+	locks := newLocks(t, ns.redlock(), core.WithTracer(&offsets))
 	release(t, acquire(t, locks, "k"))
 	var last int64
 	for _, step := range []string{"+10m", "-10m", "+1h"} {
 		ns.each(func(s *redistest.Server) { s.SetClock(step) })
 		lease := acquire(t, locks, "k")
+		want, err := time.ParseDuration(step)
+		must(t, err)
+		eventually(t, 5*time.Second, "the Tracer hears of "+step, func() bool {
+			return (offsets.of(ns[0].Addr()) - want).Abs() < 5*time.Second
+		})
 		if lease.Fence() <= last {
 			t.Errorf("%s: fence %d after %d", step, lease.Fence(), last)
 		}
@@ -108,6 +116,81 @@ func TestRedLockOneServerHasOneVote(t *testing.T) {
 		return err == nil
 	})
 	ns[0].Resume()
+}
+
+// Nor have they two when a Backend is used by hand, without New that would refuse them: not even for the first lock, before
+// anything is known of the nodes but what the judge has seen.
+func TestRedLockOneServerHasOneVoteAtFirst(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	ns.enrol(t)
+	must(t, ns[2].Client().Set(t.Context(), "k", "another", time.Minute).Err())
+	clients := []redis.UniversalClient{ns[0].Client(), ns[0].Client(), ns[2].Client()}
+	for i := range 50 {
+		b := core.RedLock(clients, core.WithNodeTimeout(time.Second))
+		op := &core.Op{Action: core.Try, Hold: core.Hold{Key: "k", TTL: 10 * time.Second}, Owner: fmt.Sprintf("%032x", i), Fences: 1}
+		b.Do(t.Context(), []*core.Op{op})
+		must(t, b.(core.Closer).Close())
+		if op.Verdict == core.Granted {
+			t.Fatal("one server of two that answer has made a majority of three")
+		}
+	}
+}
+
+// What is taken away by force is gone from every node that answers when ForceRelease returns, though its holder is dead and
+// takes nothing back.
+func TestRedLockForceReachesAllNodes(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 5)
+	ns.enrol(t)
+	b := ns.redlock()
+	closeBackend(t, b)
+	tryFor(t, b, "k", 30*time.Second)
+	eventually(t, 5*time.Second, "all nodes have it", func() bool { return ns.holders(t, "k") == 5 })
+	must(t, newLocks(t, ns.redlock()).ForceRelease(t.Context(), "k"))
+	if n := ns.holders(t, "k"); n != 0 {
+		t.Errorf("%d nodes have it still", n)
+	}
+}
+
+// Where a force has been, the lock is not filled in while the force is under way elsewhere: it would move there, and live.
+func TestRedLockNothingIsFilledInBesideAForce(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	ns.enrol(t)
+	theirs, late := ns[2].Proxy(t), [2]*redistest.Proxy{ns[0].Proxy(t), ns[1].Proxy(t)}
+	b := core.RedLock([]redis.UniversalClient{ns[0].Client(), ns[1].Client(), theirs.NewClient(nil)})
+	closeBackend(t, b)
+	operator := newLocks(t, core.RedLock([]redis.UniversalClient{late[0].NewClient(nil), late[1].NewClient(nil), ns[2].Client()},
+		core.WithNodeTimeout(2*time.Second)))
+	tryFor(t, b, "warm", 10*time.Second)
+	theirs.Cut()
+	hold := tryFor(t, b, "k", 30*time.Second)                 // at two nodes
+	time.Sleep(core.DefaultNodeTimeout + 20*time.Millisecond) // what waits for node 2 is too old to be sent by now
+	theirs.Restore()
+	eventually(t, 5*time.Second, "node 2 answers again", func() bool {
+		info, err := b.(core.Inspector).Inspect(t.Context(), "other")
+		return err == nil && info.Nodes[2].Err == nil
+	})
+	if ns[2:].holders(t, "k") != 0 {
+		t.Fatal("node 2 has it before its time")
+	}
+	late[0].Cut()
+	late[1].Cut()
+	if err := operator.ForceRelease(t.Context(), "k"); err == nil {
+		t.Fatal("a force that reached one node of three")
+	}
+	if op := carry(t, b, core.Extend, hold); op.Verdict != core.OK {
+		t.Fatalf("extend: %v, %v", op.Verdict, op.Err)
+	}
+	answered := carry(t, b, core.Extend, hold) // behind the other in each node's queue
+	filled := ns[2:].holders(t, "k") != 0
+	if ns[2:].holders(t, "latchkit~forced:k") == 0 {
+		t.Skip("the machine is too slow: the force's trace has passed meanwhile")
+	}
+	if filled {
+		t.Errorf("it is filled in at node 2, where the force has been (%v)", answered.Verdict)
+	}
 }
 
 // A lock that may have run out at a node, unseen, and was put there again by a renewal whose answer was lost, has not been
