@@ -33,7 +33,11 @@ func explore(t *testing.T, r Rules) *Finding {
 	began := time.Now()
 	states, all, finding := Explore(r, most)
 	t.Logf("%v: %d states in %v", r, states, time.Since(began).Round(time.Millisecond))
-	if finding == nil && !all {
+	switch {
+	case finding != nil || all:
+	case *long:
+		t.Logf("%v: there are more than %d states; no promise is broken in those", r, most)
+	default:
 		t.Errorf("%v: there are more than %d states", r, most)
 	}
 	return finding
