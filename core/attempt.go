@@ -75,8 +75,7 @@ func again(op *Op, n int) bool {
 
 // waitsOut returns the error that a caller who may wait waits out.
 func waitsOut(err error) *QuarantineError {
-	var quarantine *QuarantineError
-	errors.As(err, &quarantine)
+	quarantine, _ := errors.AsType[*QuarantineError](err)
 	return quarantine
 }
 

@@ -110,8 +110,7 @@ func (s *standby) ended() error {
 
 // completedFor is for how long the key is kept after ReleaseAfter.
 func completedFor(err error) time.Duration {
-	var busy *NotAcquiredError
-	if errors.As(err, &busy) && busy.Completed {
+	if busy, ok := errors.AsType[*NotAcquiredError](err); ok && busy.Completed {
 		return busy.RetryAfter
 	}
 	return 0

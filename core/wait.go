@@ -187,8 +187,8 @@ func (a *acquisition) share(f *flight) error {
 	if f.err == nil || f.want.Replicas > a.want.Replicas {
 		return nil
 	}
-	var busy *NotAcquiredError
-	if !errors.As(f.err, &busy) {
+	busy, ok := errors.AsType[*NotAcquiredError](f.err)
+	if !ok {
 		return f.err
 	}
 	if !busy.Completed && (f.want.Kind != a.want.Kind || f.want.Limit != a.want.Limit || f.want.Fair != a.want.Fair) {
@@ -297,8 +297,7 @@ func (a *acquisition) takeOver(lease *Lease) (*Lease, error) {
 
 // shared turns the verdict that ended the whole queue into the caller's error.
 func (a *acquisition) shared(err error) error {
-	var busy *NotAcquiredError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*NotAcquiredError](err); ok {
 		again := *busy
 		again.Key = a.key
 		return &again
@@ -433,13 +432,12 @@ func (a *acquisition) stepDown(g *gate, err error, forAll bool) error {
 		return err
 	}
 	g.land(err)
-	var busy *NotAcquiredError
 	g.queue.remove(a)
 	g.leading, a.leads = false, false
-	if !errors.As(err, &busy) || busy.Completed {
-		g.fail(err, a.want.Replicas)
-	} else {
+	if busy, ok := errors.AsType[*NotAcquiredError](err); ok && !busy.Completed {
 		g.refusal = busy
+	} else {
+		g.fail(err, a.want.Replicas)
 	}
 	a.quit(g)
 	g.advance()

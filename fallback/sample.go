@@ -90,6 +90,6 @@ func answers(err error) bool {
 
 // quarantined tells whether the nodes of a RedLock answer and refuse for a time that they know: waiters wait that out.
 func quarantined(err error) bool {
-	var q *core.QuarantineError
-	return errors.As(err, &q)
+	_, ok := errors.AsType[*core.QuarantineError](err)
+	return ok
 }

@@ -59,11 +59,11 @@ func (r *Refusal) Write(w http.ResponseWriter) {
 		w.WriteHeader(r.Status)
 		return
 	}
-	body, err := json.Marshal(r)
-	if err != nil { // strings and a number only
-		body = []byte("{}")
+	body, ok := bodies[r.problem()]
+	if !ok {
+		body, _ = r.MarshalJSON() // of strings and a number
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header()["Content-Type"] = problemType
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(r.Status)
 	_, _ = w.Write(body) // a client that does not read its answer is no concern of ours
@@ -77,21 +77,35 @@ func (r *Refusal) Advise(header http.Header) {
 	}
 }
 
-// MarshalJSON gives the members of the problem.
-func (r *Refusal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail,omitempty"`
-	}{r.Type, r.Title, r.Status, r.Detail})
+var problemType = []string{"application/problem+json"}
+
+// problem is what the client reads.
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
 }
+
+func (r *Refusal) problem() problem { return problem{r.Type, r.Title, r.Status, r.Detail} }
+
+// MarshalJSON gives the members of the problem.
+func (r *Refusal) MarshalJSON() ([]byte, error) { return json.Marshal(r.problem()) }
+
+// bodies are those of replies, written once: duplicates come in crowds.
+var bodies = func() map[problem][]byte {
+	all := map[problem][]byte{}
+	for _, r := range replies {
+		all[r.problem()], _ = r.MarshalJSON()
+	}
+	return all
+}()
 
 // RefusalOf turns an error of core.Acquire under ctx, or of a KeyFunc, into what this package would answer: for handlers
 // that lock by hand. What only the people who run the service can mend is logged.
 func RefusalOf(ctx context.Context, err error) *Refusal {
-	var v *admit.Verdict
-	if !errors.As(err, &v) {
+	v, ok := errors.AsType[*admit.Verdict](err)
+	if !ok {
 		v = new(admit.Guard).Refuse(ctx, err)
 	}
 	r := replies[v.Row]

@@ -205,8 +205,7 @@ func describe(span trace.Span, e *core.AcquireEnd) {
 	if e.HandOff {
 		attributes = append(attributes, attrHandOff.Bool(true))
 	}
-	var refused *core.NotAcquiredError
-	if errors.As(e.Err, &refused) && refused.Completed {
+	if refused, ok := errors.AsType[*core.NotAcquiredError](e.Err); ok && refused.Completed {
 		attributes = append(attributes, attrCompleted.Bool(true))
 	}
 	if e.Outcome == core.OutcomeError {

@@ -19,21 +19,42 @@ func BenchmarkOverhead(b *testing.B, bare http.Handler, locked func(o Options) h
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = local.Close(context.Background()) })
+	lease, err := local.Acquire(b.Context(), "orderID:43") // as ByParam("orderID") names it
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = lease.Release(context.Background()) })
 	for _, c := range []struct {
 		name    string
 		handler http.Handler
+		order   string
 	}{
-		{"bare", bare},
-		{"no-op locker", locked(Options{Locker: nothing})},
-		{"no-op locker, cooldown", locked(Options{Locker: nothing, Cooldown: time.Second})},
-		{"local", locked(Options{Locker: local})},
+		{"bare", bare, "42"},
+		{"no-op locker", locked(Options{Locker: nothing}), "42"},
+		{"no-op locker, cooldown", locked(Options{Locker: nothing, Cooldown: time.Second}), "42"},
+		{"local", locked(Options{Locker: local}), "42"},
+		{"refused", locked(Options{Locker: local}), "43"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			r, w := httptest.NewRequest(http.MethodPost, "/orders/42/pay", nil), httptest.NewRecorder()
+			r, w := httptest.NewRequest(http.MethodPost, "/orders/"+c.order+"/pay", nil), &nobody{header: http.Header{}}
 			b.ReportAllocs()
 			for b.Loop() {
+				clear(w.header)
 				c.handler.ServeHTTP(w, r)
+			}
+			if want := http.StatusConflict; (w.status == want) != (c.name == "refused") {
+				b.Error(w.status)
 			}
 		})
 	}
 }
+
+// nobody is the writer of an answer that nobody reads.
+type nobody struct {
+	header http.Header
+	status int
+}
+
+func (n *nobody) Header() http.Header         { return n.header }
+func (n *nobody) Write(p []byte) (int, error) { return len(p), nil }
+func (n *nobody) WriteHeader(status int)      { n.status = status }

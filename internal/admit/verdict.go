@@ -53,8 +53,7 @@ func (v *Verdict) Unwrap() error { return v.Err }
 
 // Text is what may be shown to the caller beside the Row: our own words only. It is empty where the Row says it all.
 func (v *Verdict) Text() string {
-	var key *KeyError
-	if errors.As(v.Err, &key) && (v.Row == BadKey || v.Row == TooLarge) {
+	if key, ok := errors.AsType[*KeyError](v.Err); ok && (v.Row == BadKey || v.Row == TooLarge) {
 		return key.Text
 	}
 	return ""
@@ -75,28 +74,27 @@ func (v *Verdict) log(ctx context.Context) {
 // Classify says in which Row an error of Acquire under ctx belongs. Anything it does not know is Misuse: a Locker that
 // fails in its own way must not look like a busy key, or like an outage that passes.
 func Classify(ctx context.Context, err error) *Verdict {
-	var known *Verdict
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Verdict](err); ok {
 		again := *known
 		return &again
 	}
 	if v := ended(ctx, err); v != nil {
 		return v
 	}
-	var held *core.NotAcquiredError
-	var quarantine *core.QuarantineError
-	var key *KeyError
-	switch {
-	case errors.As(err, &key):
+	if key, ok := errors.AsType[*KeyError](err); ok {
 		return &Verdict{Row: key.Row, Err: err}
-	case errors.As(err, &held):
+	}
+	if held, ok := errors.AsType[*core.NotAcquiredError](err); ok {
 		row := Busy
 		if held.Completed {
 			row = Completed
 		}
 		return &Verdict{Row: row, RetryAfter: held.RetryAfter, Err: err}
-	case errors.As(err, &quarantine):
+	}
+	if quarantine, ok := errors.AsType[*core.QuarantineError](err); ok {
 		return &Verdict{Row: Unavailable, RetryAfter: quarantine.RetryAfter, Err: err}
+	}
+	switch {
 	case isAny(err, core.ErrConflict, core.ErrInvalidOption, core.ErrDenied, core.ErrNoLocker):
 		return &Verdict{Row: Misuse, Err: err}
 	case isAny(err, core.ErrNotAcquired):
@@ -117,8 +115,8 @@ func classifyKey(ctx context.Context, err error) *Verdict {
 	if v := ended(ctx, err); v != nil {
 		return v
 	}
-	var key *KeyError
-	if !errors.As(err, &key) {
+	key, ok := errors.AsType[*KeyError](err)
+	if !ok {
 		key = &KeyError{Row: BadKey, Text: "the request carries no usable key", Cause: err}
 		err = key
 	}

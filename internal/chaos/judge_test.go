@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/internal/history"
 )
 
@@ -78,18 +79,41 @@ func (a *arena) verdict(r *row, recovered time.Duration) result {
 	return res
 }
 
-// untold returns the overlaps in which the first holder went on for longer than until its next renewal could tell it. A
-// victim is not renewed, and asks by itself.
+// untold returns the overlaps that go on for longer than until the next renewals could tell the holders who were
+// forgotten. Who is there rightly, beside others of its kind, may go on. A victim is not renewed, and asks by itself.
 func untold(overlaps []history.Violation, ttl time.Duration) []history.Violation {
 	return slices.DeleteFunc(overlaps, func(v history.Violation) bool {
 		if v.Rule != "overlap" {
 			return false
 		}
-		next := v.Holds[len(v.Holds)-1]
-		return !slices.ContainsFunc(v.Holds[:len(v.Holds)-1], func(h *history.Hold) bool {
-			return h.Process != victimProcess && h.Told() > next.Start+int64(ttl)
+		last := len(v.Holds) - 1
+		next := v.Holds[last]
+		stay := slices.DeleteFunc(slices.Clone(v.Holds[:last]), func(h *history.Hold) bool {
+			return h.Process == victimProcess || h.Told() <= next.Start+int64(ttl)
 		})
+		return history.Collide(stay, next) == ""
 	})
+}
+
+// TestUntold: a permit's holder who came after the server had forgotten is not one who should have been told.
+func TestUntold(t *testing.T) {
+	permit := func(start, end time.Duration) *history.Hold {
+		return &history.Hold{Request: history.Request{Key: "k", Kind: core.Limited, Limit: 2}, Process: "p",
+			Start: int64(start), Until: int64(end)}
+	}
+	first, second := permit(1, 900), permit(2, 900)
+	rightly, next := permit(100, 9000), permit(101, 9000)
+	for _, c := range []struct {
+		holds []*history.Hold
+		want  int
+	}{
+		{[]*history.Hold{first, second, rightly, next}, 0},
+		{[]*history.Hold{first, permit(2, 8000), rightly, next}, 1},
+	} {
+		if got := untold([]history.Violation{{Rule: "overlap", Holds: c.holds}}, 1000); len(got) != c.want {
+			t.Errorf("%d, want %d: %v", len(got), c.want, got)
+		}
+	}
 }
 
 // refusals says what Acquire has been answered since began, and how often.

@@ -57,7 +57,7 @@ func sweep(rule string, holds []*Hold, end func(*Hold) int64) (broken []Violatio
 		if end(h) <= h.Start {
 			continue
 		}
-		if why := collide(live, h); why != "" {
+		if why := Collide(live, h); why != "" {
 			broken = append(broken, Violation{rule, h.Key, why, append(slices.Clone(live), h)})
 		}
 		live = append(live, h)
@@ -65,8 +65,8 @@ func sweep(rule string, holds []*Hold, end func(*Hold) int64) (broken []Violatio
 	return broken
 }
 
-// collide says why h must not be beside those that live.
-func collide(live []*Hold, h *Hold) string {
+// Collide says why h must not be beside those that live; "" if it may be.
+func Collide(live []*Hold, h *Hold) string {
 	limit := h.Limit
 	for _, other := range live {
 		if other.Kind != h.Kind {
