@@ -206,39 +206,3 @@ func (g *gate) busy(key string, now time.Time) *NotAcquiredError {
 	}
 	return &NotAcquiredError{Key: key}
 }
-
-// queue is a list of acquisitions in order of arrival.
-type queue struct {
-	head, tail *acquisition
-	len        int
-}
-
-func (q *queue) push(a *acquisition) {
-	a.queued = true
-	q.len++
-	if q.tail == nil {
-		q.head, q.tail = a, a
-		return
-	}
-	a.prev, q.tail.next = q.tail, a
-	q.tail = a
-}
-
-func (q *queue) remove(a *acquisition) {
-	if !a.queued {
-		return
-	}
-	a.queued = false
-	q.len--
-	if a.prev != nil {
-		a.prev.next = a.next
-	} else {
-		q.head = a.next
-	}
-	if a.next != nil {
-		a.next.prev = a.prev
-	} else {
-		q.tail = a.prev
-	}
-	a.prev, a.next = nil, nil
-}
