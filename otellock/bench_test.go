@@ -52,7 +52,8 @@ func once(t core.Tracer, ctx context.Context) {
 	held := core.HoldStart{Backend: start.Backend, Key: start.Key}
 	trip := t.AcquireStart(ctx, start)
 	t.HoldStart(held)
-	mark := t.AcquireEnd(trip, core.AcquireEnd{AcquireStart: start, Outcome: core.OutcomeAcquired, Waited: time.Millisecond})
+	mark := t.AcquireEnd(trip, core.AcquireEnd{AcquireStart: start, Outcome: core.OutcomeAcquired, Waited: time.Millisecond,
+		InBackend: time.Millisecond})
 	release := core.ReleaseStart{Backend: start.Backend, Key: start.Key, Mark: mark}
 	trip = t.ReleaseStart(ctx, release)
 	t.ReleaseEnd(trip, core.ReleaseEnd{ReleaseStart: release})

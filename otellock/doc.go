@@ -16,7 +16,7 @@
 //
 //	latchkit.outcome         acquired, contended, timeout, canceled or error
 //	latchkit.attempts        trips to the backend
-//	latchkit.waited          how long it took in all, and of that:
+//	latchkit.waited          how long it took in all, and of that, where it is more than 0:
 //	latchkit.waited_gate     behind others of this process
 //	latchkit.waited_backend  in trips to the backend
 //	latchkit.waited_holder   for a holder elsewhere

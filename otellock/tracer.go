@@ -189,10 +189,15 @@ func describe(span trace.Span, e *core.AcquireEnd) {
 		attrOutcome.String(string(e.Outcome)),
 		attrAttempts.Int(e.Attempts),
 		attrWaited.Float64(e.Waited.Seconds()),
-		attrWaitedGate.Float64(e.InGate.Seconds()),
-		attrWaitedBackend.Float64(e.InBackend.Seconds()),
-		attrWaitedHolder.Float64(e.ForHolder.Seconds()),
 	)
+	for _, part := range [...]struct {
+		key  attribute.Key
+		time time.Duration
+	}{{attrWaitedGate, e.InGate}, {attrWaitedBackend, e.InBackend}, {attrWaitedHolder, e.ForHolder}} {
+		if part.time > 0 {
+			attributes = append(attributes, part.key.Float64(part.time.Seconds()))
+		}
+	}
 	if e.Wait != core.Forever {
 		attributes = append(attributes, attrMaxWait.Float64(e.Wait.Seconds()))
 	}
