@@ -170,9 +170,13 @@ func releaseWithDeadContext(b *bench) {
 	b.release(b.acquire(two, "k"))
 }
 
+// shortTTL is that of a lease which is to expire: long enough for a RedLock's nodes on a busy machine, which have a
+// quarter of it.
+const shortTTL = 600 * time.Millisecond
+
 func expiryLosesTheLease(b *bench) {
 	one := b.engine()
-	lease := b.acquire(one, "k", core.WithTTL(200*time.Millisecond), core.WithoutRenewal())
+	lease := b.acquire(one, "k", core.WithTTL(shortTTL), core.WithoutRenewal())
 	b.ends(lease, core.ErrLost)
 	if lease.Remaining() != 0 {
 		b.Errorf("remaining %v after the loss", lease.Remaining())
@@ -184,7 +188,7 @@ func expiryLosesTheLease(b *bench) {
 
 func expiredReleaseLeavesTheNextHolder(b *bench) {
 	one, two := b.engine(), b.engine()
-	first := b.acquire(one, "k", core.WithTTL(200*time.Millisecond), core.WithoutRenewal())
+	first := b.acquire(one, "k", core.WithTTL(shortTTL), core.WithoutRenewal())
 	second := b.acquire(two, "k", core.WithWait(10*time.Second))
 	err := first.Release(b.Context())
 	if !errors.Is(err, core.ErrLost) && !errors.Is(err, core.ErrNotHeld) {
