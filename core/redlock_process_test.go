@@ -45,10 +45,10 @@ func TestRedLockKnowsAProcessWithoutInfo(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	needsRedis7(t, ns[0])
-	locks := newLocks(t, ns.redlock(core.WithMaxTTL(100*time.Millisecond)))
+	locks := newLocks(t, ns.redlock(core.WithMaxTTL(time.Second)))
 	pair := func() {
 		t.Helper()
-		release(t, acquire(t, locks, "k", core.WithTTL(100*time.Millisecond), core.WithWait(5*time.Second)))
+		release(t, acquire(t, locks, "k", core.WithTTL(time.Second), core.WithWait(5*time.Second)))
 	}
 	infos := func() int {
 		calls, _, _ := strings.Cut(infoField(t, ns[0], "commandstats", "cmdstat_info"), ",")

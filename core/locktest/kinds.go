@@ -295,7 +295,7 @@ func permitWakes(b *bench) {
 func expiredPermit(b *bench) {
 	b.needs(core.WithLimit(2))
 	one, two := b.engine(), b.engine()
-	expired := b.acquire(one, "own", core.WithLimit(2), core.WithTTL(100*time.Millisecond), core.WithoutRenewal())
+	expired := b.acquire(one, "own", core.WithLimit(2), core.WithTTL(shortTTL), core.WithoutRenewal())
 	b.ends(expired, core.ErrLost)
 	b.want(expired.Release(b.Context()), core.ErrLost)
 	b.crashed(core.Hold{Key: "k", Kind: core.Limited, Limit: 2, TTL: 300 * time.Millisecond})

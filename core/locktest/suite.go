@@ -273,7 +273,7 @@ func waiterIsWoken(b *bench) {
 
 func waiterTakesOverExpired(b *bench) {
 	one, two := b.engine(), b.engine()
-	crashed := b.acquire(one, "k", core.WithTTL(300*time.Millisecond), core.WithoutRenewal())
+	crashed := b.acquire(one, "k", core.WithTTL(shortTTL), core.WithoutRenewal())
 	next := b.acquire(two, "k", core.WithWait(10*time.Second))
 	if next.Fence() != 0 && next.Fence() <= crashed.Fence() {
 		b.Errorf("fence %d after %d", next.Fence(), crashed.Fence())
@@ -286,7 +286,7 @@ func waitIsNotBoundByTTL(b *bench) {
 	one, two := b.engine(), b.engine()
 	lease := b.acquire(one, "k")
 	time.AfterFunc(time.Second, func() { lease.Release(context.Background()) })
-	b.release(b.acquire(two, "k", core.WithTTL(300*time.Millisecond), core.WithWait(10*time.Second)))
+	b.release(b.acquire(two, "k", core.WithTTL(shortTTL), core.WithWait(10*time.Second)))
 }
 
 func deadlineEndsTheWait(b *bench) {
@@ -379,7 +379,7 @@ func reentryIsCounted(b *bench) {
 
 func reentryAfterLoss(b *bench) {
 	one := b.engine()
-	outer := b.acquire(one, "k", core.WithTTL(100*time.Millisecond), core.WithoutRenewal())
+	outer := b.acquire(one, "k", core.WithTTL(shortTTL), core.WithoutRenewal())
 	ctx := context.WithoutCancel(outer.Context())
 	b.ends(outer, core.ErrLost)
 	_, err := one.Acquire(ctx, "k")
