@@ -110,8 +110,8 @@ func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 	var lost []*acquisition
 	for i, a := range who {
 		switch {
-		case a.quits:
-			locks.undo.leave(a.leaving()) // it left while it arrived
+		case !a.queued:
+			locks.undo.leave(a.leaving()) // it left while it arrived, or was served: its place would be in others' way
 		case ops[i].Err != nil:
 			lost = append(lost, a)
 		}

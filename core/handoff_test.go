@@ -301,3 +301,34 @@ func TestOneSubscriptionForAll(t *testing.T) {
 		release(t, lease)
 	})
 }
+
+// A waiter that was served while its arrival was on its way leaves no place behind, which would be in others' way.
+func TestServedWhileItArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := whole{newScripted()}
+		elsewhere, locks := newLocks(t, b), newLocks(t, b)
+		arrive := make(chan struct{})
+		b.set(func(_ context.Context, op *core.Op) bool {
+			if op.Action == core.Arrive {
+				<-arrive
+			}
+			return false
+		}, nil)
+		first := acquire(t, elsewhere, "k")
+		got := make(chan *core.Lease)
+		for range 2 { // the one that leads needs no arrival
+			go func() { got <- acquire(t, locks, "k", core.WithFair(), core.WithWait(time.Minute)) }()
+			synctest.Wait()
+		}
+		release(t, first)
+		release(t, <-got)
+		release(t, <-got)
+		close(arrive)
+		synctest.Wait()
+		began := time.Now()
+		release(t, acquire(t, elsewhere, "k", core.WithFair(), core.WithWait(time.Minute)))
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the next waited for %v behind a place that nobody has", took)
+		}
+	})
+}

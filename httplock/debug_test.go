@@ -238,10 +238,10 @@ func TestDebugEscapes(t *testing.T) {
 
 func TestDebugRedacts(t *testing.T) {
 	locks := debugLocks(t, core.Local())
-	taken(t, locks, "patient:4711")
-	wait(t, locks, "patient:4711", 1)
-	taken(t, locks, "patient:4712")
-	if err := locks.ForceRelease(t.Context(), "patient:4712"); err != nil {
+	taken(t, locks, "patient:smith")
+	wait(t, locks, "patient:smith", 1)
+	taken(t, locks, "patient:smithson")
+	if err := locks.ForceRelease(t.Context(), "patient:smithson"); err != nil {
 		t.Fatal(err)
 	}
 	h := httplock.DebugHandler(locks, httplock.WithDebugKeys(func(key string) string {
@@ -250,11 +250,11 @@ func TestDebugRedacts(t *testing.T) {
 	}))
 	for _, accept := range []string{browser, "application/json"} {
 		body := page(t, h, "/", accept).Body.String()
-		if strings.Contains(body, "471") || strings.Count(body, "patient:…") < 3 {
+		if strings.Contains(body, "smith") || strings.Count(body, "patient:…") < 3 {
 			t.Errorf("%s: %s", accept, body)
 		}
 	}
-	if all := askJSON(t, h, "/?q=4711"); len(all.Leases)+len(all.Waiting) != 0 {
+	if all := askJSON(t, h, "/?q=smith"); len(all.Leases)+len(all.Waiting) != 0 {
 		t.Error("the filter tells what is redacted")
 	}
 }
