@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,31 +16,38 @@ import (
 // prober is a store that can be asked whether it serves.
 type prober struct {
 	*store
-	probes int
-	err    error
+	probes atomic.Int64
+	away   atomic.Bool
 }
 
-func (p *prober) Probe(context.Context, string) error { p.probes++; return p.err }
+func (p *prober) Probe(ctx context.Context, _ string) error {
+	p.probes.Add(1)
+	if p.away.Load() {
+		return down(ctx, nil)
+	}
+	return nil
+}
 
 // What can be probed is probed, and has no lock taken for it; its answer decides.
 func TestAProberIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		p := &prober{store: s, err: down(t.Context(), nil)}
+		p := &prober{store: s}
+		p.away.Store(true)
 		b := wrap(t, p, after(1))
 		open(t, b, s, down)
 		s.set(nil)
 		trips := s.count()
 		time.Sleep(timeout + timeout/2)
 		synctest.Wait()
-		if b.State() != gobreaker.StateOpen || p.probes != 1 {
-			t.Errorf("%v after %d probes, want it open after one", b.State(), p.probes)
+		if b.State() != gobreaker.StateOpen || p.probes.Load() != 1 {
+			t.Errorf("%v after %d probes, want it open after one", b.State(), p.probes.Load())
 		}
-		p.err = nil
+		p.away.Store(false)
 		time.Sleep(timeout)
 		synctest.Wait()
-		if b.State() != gobreaker.StateClosed || p.probes != 2 || s.count() != trips {
-			t.Errorf("%v after %d probes and %d trips, want it closed after two and none", b.State(), p.probes, s.count()-trips)
+		if b.State() != gobreaker.StateClosed || p.probes.Load() != 2 || s.count() != trips {
+			t.Errorf("%v after %d probes and %d trips, want it closed after two and none", b.State(), p.probes.Load(), s.count()-trips)
 		}
 	})
 }
