@@ -181,10 +181,10 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent time.Time) *tenure {
 		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
 }
 
-// free releases t in the backend, within the trip limit from now and whatever has become of ctx. It tells whether others are known
+// free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
 // to wait outside, and returns the error that the holder is told.
-func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration, now time.Time) (outside bool, err error) {
-	limit := now.Add(tripLimit)
+func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (outside bool, err error) {
+	limit := time.Now().Add(tripLimit)
 	retried := false
 	for n := 1; ; n++ {
 		op := locks.ops.Get().(*Op)
@@ -297,7 +297,7 @@ func (locks *Locks) refill(t *tenure, op *Op) {
 			t.state = releasing
 			locks.watchdog.remove(t)
 			shard.Unlock()
-			_ = locks.giveBack(context.Background(), t, 0, now) // its holder has been told already
+			_ = locks.giveBack(context.Background(), t, 0) // its holder has been told already
 			return
 		}
 	}

@@ -249,30 +249,30 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 	l.finish(ErrReleased)
 
 	if h.story == nil {
-		return locks.giveBack(ctx, t, keep, now)
+		return locks.giveBack(ctx, t, keep)
 	}
-	return locks.giveBackTraced(ctx, l, keep, now)
+	return locks.giveBackTraced(ctx, l, keep)
 }
 
 // giveBackTraced is giveBack with the Tracer told about it. One that panics keeps nothing from being given back.
-func (locks *Locks) giveBackTraced(ctx context.Context, l *Lease, keep time.Duration, now time.Time) error {
+func (locks *Locks) giveBackTraced(ctx context.Context, l *Lease, keep time.Duration) error {
 	h, t := l.hold, l.hold.tenure
 	start := ReleaseStart{Backend: h.start.Backend, Key: l.key, Kind: t.want.Kind, Mark: h.mark}
 	panics := true
 	defer func() {
 		if panics {
-			_ = locks.giveBack(ctx, t, keep, now)
+			_ = locks.giveBack(ctx, t, keep)
 		}
 	}()
 	rctx := h.tracer.ReleaseStart(ctx, start)
 	panics = false
-	err := locks.giveBack(rctx, t, keep, now)
+	err := locks.giveBack(rctx, t, keep)
 	h.tracer.ReleaseEnd(rctx, ReleaseEnd{ReleaseStart: start, Err: err})
 	return err
 }
 
 // giveBack frees a releasing tenure in the backend, and lets the queue go on, whatever the backend answers.
-func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration, now time.Time) error {
+func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration) error {
 	outside, panics := false, true
 	defer func() {
 		if panics { // the Backend
@@ -280,7 +280,7 @@ func (locks *Locks) giveBack(ctx context.Context, t *tenure, keep time.Duration,
 		}
 		t.leave(outside)
 	}()
-	outside, err := locks.free(ctx, t, keep, now)
+	outside, err := locks.free(ctx, t, keep)
 	panics = false
 	return err
 }

@@ -239,7 +239,7 @@ func (locks *Locks) freeAll() {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			_, _ = locks.free(context.Background(), t, 0, time.Now()) // what fails is left to the TTL
+			_, _ = locks.free(context.Background(), t, 0) // what fails is left to the TTL
 		}()
 	}
 	wg.Wait()

@@ -136,7 +136,6 @@ func TestOwnerKeepsTheKeyForWhoIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-dead.Context().Done()
-		time.Sleep(10 * time.Millisecond)
 		release(t, outer)
 		eventually(t, time.Second, "free after a dead callee", func() bool { return free(t, stranger, "k") })
 	})

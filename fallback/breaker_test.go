@@ -258,6 +258,8 @@ func TestWhatIsNoSample(t *testing.T) {
 		"closed client": fmt.Errorf("%w: the client", core.ErrClosed),
 		"excluded":      fmt.Errorf("%w: %w", core.ErrUnavailable, errExcluded),
 		"quarantine":    &core.QuarantineError{RetryAfter: time.Second},
+		"conflict":      core.ErrConflict,
+		"denied":        fmt.Errorf("%w: %w: no quorum", core.ErrDenied, core.ErrUnavailable),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore()

@@ -608,15 +608,7 @@ func TestALeaseOutlivesAStoreThatHangs(t *testing.T) {
 		t.Run(ttl.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore()
-				locks, err := core.New(wrap(t, s))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer locks.Close(t.Context())
-				lease, err := locks.Acquire(t.Context(), "k", core.WithTTL(ttl))
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := acquire(t, engine(t, wrap(t, s), core.WithTTL(ttl)), "k")
 				s.set(hung)
 				time.Sleep(3 * ttl)
 				if err := context.Cause(lease.Context()); err != nil || !lease.Degraded() || lease.Remaining() == 0 {

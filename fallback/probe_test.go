@@ -58,13 +58,8 @@ func TestAProbeLeavesNoLock(t *testing.T) {
 		s := newStore()
 		b := wrap(t, s, after(1))
 		open(t, b, s, down)
-		s.set(nil)
 		from := s.count()
-		time.Sleep(timeout + timeout/2)
-		synctest.Wait()
-		if b.State() != gobreaker.StateClosed {
-			t.Fatal(b.State())
-		}
+		back(t, b, s)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		probe := s.seen[len(s.seen)-(s.trips-from):]

@@ -80,7 +80,7 @@ func (n *node) outcome(err error, cut bool) outcome {
 // their stead would hide a mistake, and a breaker that waits for them to end would never close.
 func answers(err error) bool {
 	switch {
-	case errors.Is(err, core.ErrDenied), errors.Is(err, core.ErrConflict):
+	case errors.Is(err, core.ErrDenied): // a RedLock's majority too, which then has no quorum
 		return true
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, core.ErrUnavailable):
 		return quarantined(err)

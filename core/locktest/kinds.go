@@ -451,10 +451,10 @@ func fairRetries(b *bench) {
 	b.waiters(one, 1)
 	var wg sync.WaitGroup
 	var stop atomic.Bool
-	var passed atomic.Int64
+	var tried, passed atomic.Int64
 	for range 3 {
 		wg.Go(func() {
-			for !stop.Load() {
+			for ; !stop.Load(); tried.Add(1) {
 				lease, err := three.Acquire(b.Context(), "k", core.WithFair(), core.WithWait(20*time.Millisecond))
 				if err == nil {
 					passed.Add(1)
@@ -463,7 +463,7 @@ func fairRetries(b *bench) {
 			}
 		})
 	}
-	time.Sleep(500 * time.Millisecond)
+	b.eventually("they have come again and again", func() bool { return tried.Load() >= 60 })
 	b.release(lease)
 	first := b.within(time.Minute, got) // how long it takes is a matter of the machine; how many go first is not
 	if n := passed.Load(); n > 0 {

@@ -234,14 +234,7 @@ func leavesQueue(t *testing.T, a Adapter) {
 	wait(t, locker.calls)
 	cancel()
 	wait(t, gone)
-	select {
-	case err := <-locker.errs:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("the waiter got %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("the waiter is still in the queue")
-	}
+	locker.left(t)
 	release(t, holder)
 }
 

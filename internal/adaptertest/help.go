@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,6 +47,19 @@ func (l *watchedLocker) Acquire(ctx context.Context, key string, opts ...core.Op
 	lease, err := l.Locker.Acquire(ctx, key, opts...)
 	l.errs <- err
 	return lease, err
+}
+
+// left waits until the waiter has left the queue because its caller has gone.
+func (l *watchedLocker) left(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-l.errs:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the waiter got %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the waiter is still in the queue")
+	}
 }
 
 // alwaysDegraded grants everything as if its store were away.

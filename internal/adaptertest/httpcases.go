@@ -508,14 +508,7 @@ func leavesQueueWithABody(t *testing.T, h HTTP, proto string) {
 			time.Sleep(20 * time.Millisecond) // it may stand in the queue by now, or not: both are right
 			cancel()
 			wait(t, gone)
-			select {
-			case err := <-locker.errs:
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("the waiter got %v", err)
-				}
-			case <-time.After(patience):
-				t.Error("the waiter is still in the queue")
-			}
+			locker.left(t)
 			release(t, holder)
 		})
 	}

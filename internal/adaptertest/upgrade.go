@@ -53,7 +53,7 @@ func serverSentEvents(t *testing.T, h HTTP, proto string) {
 
 func websocketUpgrade(t *testing.T, h HTTP, proto string) {
 	if proto != "HTTP/1.1" {
-		t.Skip("an upgrade is of HTTP/1.1")
+		t.Skip("HTTP/2 has no Upgrade")
 	}
 	for _, cooldown := range []time.Duration{0, time.Minute} {
 		locks := locktest.New(t)

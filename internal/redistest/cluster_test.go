@@ -13,7 +13,7 @@ import (
 // slow marks the tests that wait for servers to find one another.
 func slow(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds")
+		t.Skip("not with -short: servers take seconds to find one another")
 	}
 	t.Parallel()
 }
