@@ -337,6 +337,7 @@ func TestAWatchOfADeadStoreDoesNotBlock(t *testing.T) {
 		s := newStore()
 		b := wrap(t, s, after(1))
 		open(t, b, s, down)
+		synctest.Wait() // who watches already is told of the transition, and nobody is to be by what comes late
 		s.set(hung)
 		var mu sync.Mutex
 		var woken []string
