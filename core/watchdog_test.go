@@ -147,6 +147,25 @@ func TestLateRenewalRevivesNothing(t *testing.T) {
 	})
 }
 
+// A release that is under way for longer than it takes to the next renewal.
+func TestNothingIsRenewedOnceItIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newScripted()
+		locks := newLocks(t, b, core.WithTTL(3*time.Second))
+		b.set(func(_ context.Context, op *core.Op) bool {
+			if op.Action == core.Release {
+				time.Sleep(1500 * time.Millisecond)
+			}
+			return false
+		}, nil)
+		release(t, acquire(t, locks, "k"))
+		time.Sleep(10 * time.Second)
+		if n := b.count(core.Extend); n != 0 {
+			t.Errorf("%d renewals after the release began", n)
+		}
+	})
+}
+
 func TestRenewalThatFindsAnotherOwnerIsALossAtOnce(t *testing.T) {
 	for verdict, word := range map[core.Verdict]string{core.Absent: "deleted", core.Foreign: "held by another"} {
 		synctest.Test(t, func(t *testing.T) {
