@@ -31,29 +31,40 @@ func TestAllocationsWithoutSDK(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
 	}))
 	for name, ctx := range map[string]context.Context{"alone": context.Background(), "in a trace": parent} {
-		if n := testing.AllocsPerRun(1000, func() { once(tracer, ctx) }); n > 3 {
+		if n := testing.AllocsPerRun(1000, func() { once(tracer, ctx, nil) }); n > 3 {
 			t.Errorf("%s: %v allocations an acquire and release", name, n)
 		}
 	}
 }
 
 func benchmark(b *testing.B, tp trace.TracerProvider, mp metric.MeterProvider) {
+	locks, err := core.New(core.Local())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer locks.Close(b.Context())
+	lease, err := locks.Acquire(b.Context(), "order:42")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer lease.Release(b.Context())
 	tracer := New(WithTracerProvider(tp), WithMeterProvider(mp))
-	once(tracer, context.Background())
+	once(tracer, context.Background(), lease)
 	b.ReportAllocs()
 	for b.Loop() {
-		once(tracer, context.Background())
+		once(tracer, context.Background(), lease)
 	}
 }
 
-// once is an acquire and release as the engine tells it.
-func once(t core.Tracer, ctx context.Context) {
+// once is an acquire and release, each in one trip, as the engine tells it.
+func once(t core.Tracer, ctx context.Context, lease *core.Lease) {
 	start := order("order:42")
+	start.Wait = 0
 	held := core.HoldStart{Backend: start.Backend, Key: start.Key}
 	trip := t.AcquireStart(ctx, start)
 	t.HoldStart(held)
 	mark := t.AcquireEnd(trip, core.AcquireEnd{AcquireStart: start, Outcome: core.OutcomeAcquired, Waited: time.Millisecond,
-		InBackend: time.Millisecond})
+		InBackend: time.Millisecond, Attempts: 1, Lease: lease})
 	release := core.ReleaseStart{Backend: start.Backend, Key: start.Key, Mark: mark}
 	trip = t.ReleaseStart(ctx, release)
 	t.ReleaseEnd(trip, core.ReleaseEnd{ReleaseStart: release})

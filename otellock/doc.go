@@ -10,19 +10,19 @@
 //	lock.renew     a renewal that failed, linked to its lock.acquire
 //
 // At the start, where samplers see them: latchkit.backend, latchkit.kind, latchkit.name (see WithName), latchkit.ttl
-// and latchkit.fair (acquire), latchkit.link = acquire on the link (release, renew), latchkit.key (only WithKeyAttribute).
+// and latchkit.fair where true (acquire), latchkit.link = acquire on the link (release, renew), latchkit.key (only WithKeyAttribute).
 // At the end of a renew latchkit.ttl and latchkit.slack, what was left of the lease; of a release latchkit.handoff, where
 // true. At the end of an acquire:
 //
 //	latchkit.outcome         acquired, contended, timeout, canceled or error
-//	latchkit.attempts        trips to the backend
+//	latchkit.attempts        trips to the backend, where it took more than one
 //	latchkit.waited          how long it took in all, and of that, where it is more than 0:
 //	latchkit.waited_gate     behind others of this process
 //	latchkit.waited_backend  in trips to the backend
 //	latchkit.waited_holder   for a holder elsewhere
-//	latchkit.max_wait        how long it was allowed to wait; absent for core.Forever
-//	latchkit.fence, latchkit.degraded                        when acquired
-//	latchkit.handoff, latchkit.reentry, latchkit.completed   where true
+//	latchkit.max_wait        how long it was allowed to wait; absent where not at all, and for core.Forever
+//	latchkit.fence           when acquired
+//	latchkit.degraded, latchkit.handoff, latchkit.reentry, latchkit.completed   where true
 //	error.type               a word of ours, such as unavailable or lost
 //
 // The events latchkit.wait.start and latchkit.wait.end enclose the wait for another holder. The holder that kept an

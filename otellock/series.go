@@ -116,7 +116,10 @@ func (t *Tracer) profileOf(e *core.AcquireStart) *profile {
 
 func (t *Tracer) newProfile(id profileID) *profile {
 	s := t.seriesOf(id.backend, id.kind, id.name)
-	start := concat(s.spanAttributes, []attribute.KeyValue{attrTTL.Float64(id.ttl.Seconds()), attrFair.Bool(id.fair)})
+	start := concat(s.spanAttributes, []attribute.KeyValue{attrTTL.Float64(id.ttl.Seconds())})
+	if id.fair {
+		start = append(start, attrFair.Bool(true))
+	}
 	p := &profile{
 		series:  s,
 		ttl:     id.ttl,

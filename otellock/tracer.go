@@ -181,15 +181,18 @@ type room [16]attribute.KeyValue
 
 var rooms = sync.Pool{New: func() any { return new(room) }}
 
-// describe puts the end of an Acquire on its span.
+// describe puts the end of an Acquire on its span. What is as usual is left out: an SDK looks at each attribute several
+// times, and the plain acquire has no more than eight, which fit into the smallest of Go's maps.
 func describe(span trace.Span, e *core.AcquireEnd) {
 	room := rooms.Get().(*room)
 	defer rooms.Put(room)
 	attributes := append(room[:0],
 		attrOutcome.String(string(e.Outcome)),
-		attrAttempts.Int(e.Attempts),
 		attrWaited.Float64(e.Waited.Seconds()),
 	)
+	if e.Attempts > 1 {
+		attributes = append(attributes, attrAttempts.Int(e.Attempts))
+	}
 	for _, part := range [...]struct {
 		key  attribute.Key
 		time time.Duration
@@ -198,11 +201,14 @@ func describe(span trace.Span, e *core.AcquireEnd) {
 			attributes = append(attributes, part.key.Float64(part.time.Seconds()))
 		}
 	}
-	if e.Wait != core.Forever {
+	if e.Wait > 0 && e.Wait != core.Forever {
 		attributes = append(attributes, attrMaxWait.Float64(e.Wait.Seconds()))
 	}
 	if e.Lease != nil {
-		attributes = append(attributes, attrFence.Int64(e.Lease.Fence()), attrDegraded.Bool(e.Lease.Degraded()))
+		attributes = append(attributes, attrFence.Int64(e.Lease.Fence()))
+		if e.Lease.Degraded() {
+			attributes = append(attributes, attrDegraded.Bool(true))
+		}
 	}
 	if e.Reentry {
 		attributes = append(attributes, attrReentry.Bool(true))
