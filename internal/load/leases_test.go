@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,11 +57,15 @@ func TestHeldLeases(t *testing.T) {
 		t.Errorf("of %d leases %d were lost and %d were renewed", len(leases), lost, renewed)
 	}
 	began = time.Now()
+	var failed atomic.Int64
 	each(len(leases), func(i int) {
-		if err := leases[i].Release(t.Context()); err != nil {
+		if err := leases[i].Release(t.Context()); err != nil && failed.Add(1) == 1 {
 			t.Errorf("release: %v", err)
 		}
 	})
+	if n := failed.Load(); n > 1 {
+		t.Errorf("%d releases failed", n)
+	}
 	t.Logf("released: %s", perSecond(len(leases), began))
 }
 
