@@ -27,10 +27,11 @@ type Backend interface {
 // polling alone.
 type Watcher interface {
 	// Watch calls wake each time key may have become free: from any goroutine, holding no lock, with the Waiter
-	// (the name of the engine) that freed it, or "" where that is not known. It returns once the subscription
-	// stands, so that a Try made after it cannot miss a release, or with an error when ctx ends or it cannot be
-	// had. stop ends the subscription and does not block; wake may be called once more while it runs.
-	Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error)
+	// (the name of the engine) that freed it and the Waiter whose turn it is, "" where that is not known: the others
+	// hold back for a moment then. It returns once the subscription stands, so that a Try made after it cannot miss a
+	// release, or with an error when ctx ends or it cannot be had. stop ends the subscription and does not block; wake
+	// may be called once more while it runs.
+	Watch(ctx context.Context, key string, wake func(by, next string)) (stop func(), err error)
 }
 
 // Inspector is a Backend that can tell who holds a key, prefix included, and take it away. A key that nobody holds is no

@@ -273,7 +273,7 @@ type counting struct {
 	stand *atomic.Int64
 }
 
-func (c counting) Watch(ctx context.Context, key string, wake func(string)) (func(), error) {
+func (c counting) Watch(ctx context.Context, key string, wake func(by, next string)) (func(), error) {
 	stop, err := c.whole.Watch(ctx, key, wake)
 	c.stand.Add(1)
 	return func() { stop(); c.stand.Add(-1) }, err

@@ -112,7 +112,7 @@ func (s *scripted) count(a core.Action) int {
 // whole is a scripted Backend that can do all that Local can.
 type whole struct{ *scripted }
 
-func (w whole) Watch(ctx context.Context, key string, wake func(string)) (func(), error) {
+func (w whole) Watch(ctx context.Context, key string, wake func(by, next string)) (func(), error) {
 	return w.Backend.(core.Watcher).Watch(ctx, key, wake)
 }
 

@@ -241,7 +241,7 @@ func TestHubOnACluster(t *testing.T) {
 	const keys = 30
 	heard := make(chan int, 10*keys)
 	for i := range keys {
-		stop, err := b.Watch(ctx, fmt.Sprint("k", i), func(string) { heard <- i })
+		stop, err := b.Watch(ctx, fmt.Sprint("k", i), func(string, string) { heard <- i })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,14 +9,14 @@ import (
 // Local returns a Backend in the memory of this process: for tests, for a service of one instance, and for the
 // fallback while Redis is away. Each call makes a world of its own; Locks over the same Backend exclude each other.
 func Local() Backend {
-	return &local{keys: make(map[string]*localKey), watchers: make(map[string]map[*func(string)]bool)}
+	return &local{keys: make(map[string]*localKey), watchers: make(map[string]map[*func(by, next string)]bool)}
 }
 
 type local struct {
 	mu       sync.Mutex
 	keys     map[string]*localKey
 	fence    int64
-	watchers map[string]map[*func(string)]bool
+	watchers map[string]map[*func(by, next string)]bool
 	spare    *localKey // memory of one that was forgotten, for the next
 }
 
@@ -378,11 +378,11 @@ func (k *localKey) outside(waiter string) bool {
 }
 
 // Watch implements Watcher.
-func (b *local) Watch(_ context.Context, key string, wake func(by string)) (stop func(), err error) {
+func (b *local) Watch(_ context.Context, key string, wake func(by, next string)) (stop func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watchers[key] == nil {
-		b.watchers[key] = make(map[*func(string)]bool)
+		b.watchers[key] = make(map[*func(by, next string)]bool)
 	}
 	b.watchers[key][&wake] = true
 	return func() {
@@ -397,13 +397,13 @@ func (b *local) Watch(_ context.Context, key string, wake func(by string)) (stop
 
 func (b *local) wake(key, by string) {
 	b.mu.Lock()
-	wakes := make([]func(string), 0, len(b.watchers[key]))
+	wakes := make([]func(by, next string), 0, len(b.watchers[key]))
 	for w := range b.watchers[key] {
 		wakes = append(wakes, *w)
 	}
 	b.mu.Unlock()
 	for _, w := range wakes {
-		w(by)
+		w(by, "")
 	}
 }
 

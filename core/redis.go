@@ -525,14 +525,17 @@ func meta(op *Op) string {
 }
 
 // Watch implements Watcher.
-func (b *redisBackend) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
+func (b *redisBackend) Watch(ctx context.Context, key string, wake func(by, next string)) (stop func(), err error) {
 	name := lockName(key)
 	if b.cluster != nil {
 		if _, err := b.cluster.find(ctx, slotOf(name)); err != nil {
 			return nil, err
 		}
 	}
-	return b.hub.watch(ctx, companionName("wait", name), wake)
+	return b.hub.watch(ctx, companionName("wait", name), func(word string) {
+		by, next, _ := strings.Cut(word, ">") // as lua/lock.lua says it
+		wake(by, next)
+	})
 }
 
 // Probe implements Prober: it writes the probe's own key.

@@ -15,7 +15,7 @@ const gatherWakes = time.Millisecond
 
 // Watch implements Watcher: a release is told by any node that the releaser reaches, which is a majority at least; so a
 // majority of subscriptions misses none.
-func (b *redLock) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
+func (b *redLock) Watch(ctx context.Context, key string, wake func(by, next string)) (stop func(), err error) {
 	channel := companionName("wait", lockName(key))
 	w := &wakes{wake: wake, quorum: b.quorum, heard: make([]bool, len(b.nodes))}
 	topics, stops := make([]*topic, len(b.nodes)), make([]func(), len(b.nodes))
@@ -61,7 +61,7 @@ func (b *redLock) stand(ctx context.Context, topics []*topic) error {
 
 // wakes makes one wake of what the nodes say.
 type wakes struct {
-	wake   func(by string)
+	wake   func(by, next string)
 	quorum int
 
 	mu    sync.Mutex
@@ -108,7 +108,7 @@ func (w *wakes) fire() {
 	w.count = 0
 	clear(w.heard)
 	w.mu.Unlock()
-	w.wake(by)
+	w.wake(by, "")
 }
 
 func (w *wakes) stop() {

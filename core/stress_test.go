@@ -95,13 +95,13 @@ func (c *chaotic) lose(op *core.Op) {
 }
 
 // Watch forgets a message now and then, and does not always stand.
-func (c *chaotic) Watch(ctx context.Context, key string, wake func(string)) (func(), error) {
+func (c *chaotic) Watch(ctx context.Context, key string, wake func(by, next string)) (func(), error) {
 	if c.dice.one(10) {
 		return nil, core.ErrUnavailable
 	}
-	return c.whole.Watch(ctx, key, func(by string) {
+	return c.whole.Watch(ctx, key, func(by, next string) {
 		if !c.dice.one(10) {
-			wake(by)
+			wake(by, next)
 		}
 	})
 }

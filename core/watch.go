@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -10,9 +12,18 @@ type watch struct {
 	wake   chan struct{} // one slot: a release that nobody has looked into yet
 	stands bool          // false: the backend cannot tell, the queue polls
 	stop   func()
+
+	mu   sync.Mutex
+	back *time.Timer // nudges when the leader has held back for long enough
 }
 
+// drain forgets the releases that came before the attempt that is made now.
 func (w *watch) drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.back != nil {
+		w.back.Stop()
+	}
 	select {
 	case <-w.wake:
 	default:
@@ -24,6 +35,19 @@ func (w *watch) nudge() {
 	case w.wake <- struct{}{}:
 	default:
 	}
+}
+
+// holdBack nudges a moment later, unless there is another release by then: it is another engine's turn. Where each gets
+// its turn in time, the others' leaders try once in a round, and not at each release.
+func (w *watch) holdBack() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pause := 2*handOffChain + rand.N(2*handOffChain)
+	if w.back == nil {
+		w.back = time.AfterFunc(pause, w.nudge)
+		return
+	}
+	w.back.Reset(pause)
 }
 
 // nudge has the leader of key's queue look again, for an undo may have freed it: waiters do not listen to their own
@@ -47,11 +71,14 @@ func (a *acquisition) subscribe(g *gate) *watch {
 		}
 		ctx, cancel := context.WithDeadlineCause(a.trip, limit, ErrTripTimeout)
 		own := a.locks.id // the watch outlives a
-		stop, err := watcher.Watch(ctx, a.want.Key, func(by string) {
-			if by == own {
-				return // our own release: its next is told by the gate, and others go first
+		stop, err := watcher.Watch(ctx, a.want.Key, func(by, next string) {
+			switch {
+			case by == own: // our own release: its next is told by the gate, and others go first
+			case next == "" || next == own:
+				w.nudge()
+			default:
+				w.holdBack()
 			}
-			w.nudge()
 		})
 		cancel()
 		if err == nil {

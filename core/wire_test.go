@@ -64,7 +64,7 @@ type releasing struct {
 	release func()
 }
 
-func (r *releasing) Watch(ctx context.Context, key string, wake func(string)) (func(), error) {
+func (r *releasing) Watch(ctx context.Context, key string, wake func(by, next string)) (func(), error) {
 	r.once.Do(r.release)
 	return r.Backend.(core.Watcher).Watch(ctx, key, wake)
 }

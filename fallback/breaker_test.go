@@ -342,7 +342,7 @@ func TestAWatchOfADeadStoreDoesNotBlock(t *testing.T) {
 		var mu sync.Mutex
 		var woken []string
 		began := time.Now()
-		stop, err := b.Watch(t.Context(), "k", func(by string) {
+		stop, err := b.Watch(t.Context(), "k", func(by, _ string) {
 			mu.Lock()
 			defer mu.Unlock()
 			woken = append(woken, by)
@@ -381,7 +381,7 @@ func TestAWatchOfAStoreThatHangsIsBounded(t *testing.T) {
 		b := wrap(t, s, after(1))
 		s.set(hung)
 		began := time.Now()
-		if _, err := b.Watch(t.Context(), "k", func(string) {}); err == nil {
+		if _, err := b.Watch(t.Context(), "k", func(string, string) {}); err == nil {
 			t.Error("no error: the waiter must poll")
 		}
 		if took := time.Since(began); took > watchLimit+time.Millisecond {

@@ -250,7 +250,7 @@ func TestWaitersBehindACarriedLeaseAreWoken(t *testing.T) {
 				back(t, b, s) // where its TTL has passed
 				want(t, try(b, exclusive("k")), core.Refused, false)
 				woken := 0
-				stop, err := b.Watch(t.Context(), "k", func(string) { woken++ })
+				stop, err := b.Watch(t.Context(), "k", func(string, string) { woken++ })
 				if err != nil {
 					t.Fatal(err)
 				}

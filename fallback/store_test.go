@@ -94,7 +94,7 @@ func (s *store) Do(ctx context.Context, ops []*core.Op) {
 	}
 }
 
-func (s *store) Watch(ctx context.Context, key string, wake func(string)) (func(), error) {
+func (s *store) Watch(ctx context.Context, key string, wake func(by, next string)) (func(), error) {
 	s.mu.Lock()
 	fault := s.fault
 	s.mu.Unlock()

@@ -19,7 +19,7 @@ var errNoWatch = errors.New("latchkit: fallback: the backend cannot tell of rele
 // Watch implements core.Watcher: wake is called for releases on either side, and when the node's breaker opens or
 // closes, since the key may then be had on the other side. While the breaker is not closed it needs no subscription in
 // the backend, and gets one when the backend is back.
-func (b *Backend) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
+func (b *Backend) Watch(ctx context.Context, key string, wake func(by, next string)) (stop func(), err error) {
 	w := &watch{key: key, wake: wake, node: b.node(b.inner.Route(key))}
 	b.watches.add(w)
 	if w.node.closed() {
@@ -50,7 +50,7 @@ func (b *Backend) attachWatch(ctx context.Context, w *watch) error {
 // watch is a waiter's subscription.
 type watch struct {
 	key  string
-	wake func(by string)
+	wake func(by, next string)
 	node *node
 
 	mu       sync.Mutex
@@ -122,14 +122,14 @@ func (ws *watches) wake(key, by string) {
 		return
 	}
 	for _, w := range ws.pick(func(w *watch) bool { return true }, key) {
-		w.wake(by)
+		w.wake(by, "")
 	}
 }
 
 // wakeNode wakes those who wait for a key of n.
 func (ws *watches) wakeNode(n *node) {
 	for _, w := range ws.pick(func(w *watch) bool { return w.node == n }) {
-		w.wake("")
+		w.wake("", "")
 	}
 }
 
@@ -145,7 +145,7 @@ func (ws *watches) attach(ctx context.Context, n *node) {
 		if ctx.Err() != nil || !n.closed() || n.backend.attachWatch(ctx, w) != nil {
 			return // they poll
 		}
-		w.wake("")
+		w.wake("", "")
 	}
 }
 

@@ -417,7 +417,7 @@ func (l *line) Do(ctx context.Context, ops []*core.Op) {
 }
 
 // Watch implements core.Watcher.
-func (l *line) Watch(ctx context.Context, key string, wake func(by string)) (stop func(), err error) {
+func (l *line) Watch(ctx context.Context, key string, wake func(by, next string)) (stop func(), err error) {
 	if w, ok := l.Backend.(core.Watcher); ok {
 		return w.Watch(ctx, key, wake)
 	}

@@ -121,6 +121,18 @@ for i = 1, #actions do
         return count
       end
 
+      -- Tells that the lock is free, and whose turn it is: the engine's that has waited longest for an exclusive hold. It
+      -- has a moment to come, and does not count any more then: it may be dead.
+      local function tell(companion)
+        local some = call('ZRANGEBYSCORE', companion, nowms, '(1e15', 'WITHSCORES', 'LIMIT', 0, 2)
+        local i = some[1] == engine and 3 or 1
+        local turn = some[i]
+        if turn and tonumber(some[i + 1]) > nowms + 50 then
+          call('ZADD', companion, nowms + 50, turn)
+        end
+        pcall(publish, companion, turn and engine .. '>' .. turn or engine)
+      end
+
       -- What stands at the lock: its string, false when there is none, nil when it is no string.
       local function read(lock)
         local value = pcall('GET', lock)
@@ -163,8 +175,12 @@ for i = 1, #actions do
           call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
           call('ZREMRANGEBYSCORE', companion, '1e15', '(' .. format('%.0f', 1e15 + nowms))
           call('ZREMRANGEBYSCORE', companion, '2e15', '(' .. format('%.0f', 2e15 + nowms))
-          call('ZADD', companion, nowms + patience, engine)
-          call('PEXPIRE', companion, patience * 2)
+          -- The order of the scores is whose turn it is, so one that comes again keeps its own till it runs short.
+          local own = tonumber(call('ZSCORE', companion, engine) or '0')
+          if own < nowms + patience * 2 / 3 or own >= 1e15 then
+            call('ZADD', companion, nowms + patience, engine)
+            call('PEXPIRE', companion, patience * 2)
+          end
         end
         if value and not ours then
           return 'S,' .. left .. ';'
@@ -201,7 +217,7 @@ for i = 1, #actions do
         if byte(value, 33) == 42 then
           outside = others(companion)
           if outside > 0 then
-            pcall(publish, companion, engine)
+            tell(companion)
           end
         end
         return 'O,0,0,' .. outside .. ';'
