@@ -57,7 +57,7 @@ func TestKindsThatABackendCarries(t *testing.T) {
 		{core.Redis(rdb()), every},
 		{core.Redis(redis.NewClusterClient(&redis.ClusterOptions{})), every},
 		{core.Timestamp(rdb()), every[:1]},
-		{core.RedLock([]redis.UniversalClient{rdb(), rdb(), rdb()}), every[:1]},
+		{core.RedLock([]redis.UniversalClient{rdb(), rdb(), rdb()}), every[:2]},
 	} {
 		for name, hold := range kinds {
 			hold.Key, hold.TTL = "k", core.DefaultTTL

@@ -26,7 +26,8 @@ import (
 // What ReleaseAfter keeps for longer than the maximum TTL may end early when a majority of nodes has lost its memory
 // meanwhile, one after the other.
 //
-// Holds are exclusive; WithFair, WithShared, WithLimit, WithReplicas and Lease.Export are an ErrInvalidOption.
+// Holds are exclusive or shared: a reader and a writer cannot both have a majority, for two majorities share a node, and
+// that refuses one of them. WithFair, WithLimit, WithReplicas and Lease.Export are an ErrInvalidOption.
 //
 // Source: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 func RedLock(nodes []redis.UniversalClient, opts ...RedLockOption) Backend {
@@ -166,9 +167,6 @@ func (b *redLock) Supports(h Hold) error {
 		return fmt.Errorf("%w: WithReplicas: the nodes of a RedLock stand for themselves", ErrInvalidOption)
 	case h.Kind == Limited:
 		return fmt.Errorf("%w: WithLimit: two majorities of a RedLock's nodes share one, but three need not: they cannot count", ErrInvalidOption)
-	case h.Kind == Shared:
-		return fmt.Errorf("%w: WithShared: a node of a RedLock that has lost its memory is told of one holder again, not of many",
-			ErrInvalidOption)
 	}
 	return b.bounded(h.TTL)
 }

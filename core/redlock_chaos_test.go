@@ -6,12 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/latchkit/latchkit/core"
+	"github.com/latchkit/latchkit/internal/history"
 	"github.com/latchkit/latchkit/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
@@ -24,35 +26,13 @@ var (
 	chaosSeed  = flag.Uint64("redlock.seed", 0, "of the schedule; 0: a new one")
 )
 
-// ledger is what the holders of a key have seen.
-type ledger struct {
-	mu     sync.Mutex
-	holder *core.Lease
-	fence  int64
-	grants int
-}
-
-// enter judges a new hold.
-func (l *ledger) enter(t *testing.T, lease *core.Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if left := l.holder.Remaining(); left > 0 && lease.Remaining() > 0 {
-		t.Errorf("%s: two hold it; the first has %v left", lease.Key(), left)
-	}
-	if lease.Fence() <= l.fence {
-		t.Errorf("%s: fence %d after %d", lease.Key(), lease.Fence(), l.fence)
-	}
-	l.holder, l.fence = lease, max(l.fence, lease.Fence())
-	l.grants++
-}
-
 // chaosWorld is nodes, the engines of several processes over them, and what their holders have seen.
 type chaosWorld struct {
 	*testing.T
-	rand    *rand.Rand
-	nodes   []*redistest.Server
-	ledgers []*ledger
-	errs    sync.Map // text of an error: *atomic.Int64
+	rand  *rand.Rand
+	nodes []*redistest.Server
+	dir   string   // of the histories, one for each engine
+	errs  sync.Map // text of an error: *atomic.Int64
 }
 
 const (
@@ -68,11 +48,7 @@ func newChaosWorld(t *testing.T, nodes int) *chaosWorld {
 		s = rand.Uint64()
 	}
 	t.Logf("-redlock.seed %d", s)
-	w := &chaosWorld{T: t, rand: rand.New(rand.NewPCG(s, s)), nodes: redistest.StartN(t, nodes)}
-	for range chaosKeys {
-		w.ledgers = append(w.ledgers, &ledger{})
-	}
-	return w
+	return &chaosWorld{T: t, rand: rand.New(rand.NewPCG(s, s)), nodes: redistest.StartN(t, nodes), dir: t.TempDir()}
 }
 
 func (w *chaosWorld) engine() *core.Locks {
@@ -92,14 +68,21 @@ func (w *chaosWorld) run(harm func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), *chaosLasts)
 	defer cancel()
 	var all sync.WaitGroup
-	for range chaosEngines {
+	var paths []string
+	var recorders []*history.Recorder
+	for i := range chaosEngines {
 		locks := w.engine()
 		defer locks.Close(context.Background())
+		name := fmt.Sprint("engine", i)
+		paths = append(paths, filepath.Join(w.dir, name))
+		recorder, err := history.Create(paths[i], name)
+		must(w, err)
+		recorders = append(recorders, recorder)
 		for range chaosWorkers {
 			random := rand.New(rand.NewPCG(w.rand.Uint64(), 1))
 			all.Go(func() {
 				for ctx.Err() == nil {
-					w.hold(locks, random)
+					w.hold(locks, recorder, random)
 				}
 			})
 		}
@@ -110,44 +93,73 @@ func (w *chaosWorld) run(harm func()) {
 	}
 	all.Wait()
 	w.Logf("harm was done %d times", harms)
-	for i, l := range w.ledgers {
-		w.Logf("key %d: %d grants", i, l.grants)
-		if l.grants < 5 {
-			w.Errorf("key %d was granted %d times only", i, l.grants)
-		}
+	for _, r := range recorders {
+		must(w, r.Close())
 	}
+	w.judge(paths)
 	w.errs.Range(func(err, n any) bool {
 		w.Logf("%d × %v", n.(*atomic.Int64).Load(), err)
 		return true
 	})
 }
 
+// judge judges what the holders have seen.
+func (w *chaosWorld) judge(paths []string) {
+	holds, err := history.Read(paths...)
+	must(w, err)
+	granted := map[string]int{}
+	for _, h := range holds {
+		if h.Granted() {
+			granted[fmt.Sprintf("%s, %v", h.Key, h.Kind)]++
+		}
+	}
+	w.Logf("granted: %v", granted)
+	for key := range chaosKeys {
+		for _, kind := range []core.Kind{core.Exclusive, core.Shared} {
+			if name := fmt.Sprintf("key%d, %v", key, kind); granted[name] < 5 {
+				w.Errorf("%s was granted %d times only", name, granted[name])
+			}
+		}
+	}
+	for _, v := range append(history.Overlaps(holds), history.Fences(holds, true)...) {
+		w.Error(v)
+	}
+}
+
 // hold is one acquire, some work, and mostly a release.
-func (w *chaosWorld) hold(locks *core.Locks, random *rand.Rand) {
-	key := random.IntN(chaosKeys)
+func (w *chaosWorld) hold(locks *core.Locks, recorder *history.Recorder, random *rand.Rand) {
+	request := history.Request{Key: fmt.Sprint("key", random.IntN(chaosKeys))}
 	opts := []core.Option{core.WithTTL(chaosTTL/2 + time.Duration(random.IntN(int(chaosTTL/2)))), core.WithWait(time.Second)}
+	if random.IntN(2) == 0 {
+		request.Kind = core.Shared
+		opts = append(opts, core.WithShared())
+	}
 	crash := random.IntN(20) == 0
 	if crash {
 		opts = append(opts, core.WithoutRenewal()) // left to its TTL, as by a process that has died
 	}
-	lease, err := locks.Acquire(context.Background(), fmt.Sprint("key", key), opts...)
+	entry := recorder.Ask(request)
+	lease, err := locks.Acquire(context.Background(), request.Key, opts...)
 	if err != nil {
+		entry.Refused(err)
 		w.note(err)
 		return
 	}
-	w.ledgers[key].enter(w.T, lease)
+	entry.Got(lease)
 	work := time.Duration(random.IntN(int(20 * time.Millisecond)))
 	if random.IntN(10) == 0 {
 		work = time.Duration(random.IntN(int(2 * chaosTTL))) // renewed on the way
 	}
-	select {
-	case <-lease.Context().Done():
-	case <-time.After(work):
+	for end := time.Now().Add(work); time.Now().Before(end) && entry.Still(lease); {
+		time.Sleep(min(10*time.Millisecond, time.Until(end)))
 	}
 	if crash {
 		return
 	}
-	if err := lease.Release(context.Background()); err != nil {
+	entry.Releasing()
+	err = lease.Release(context.Background())
+	entry.Released(err)
+	if err != nil {
 		w.note(err)
 	}
 }

@@ -46,7 +46,7 @@ func (n *node) owe(d *nodeDebt) {
 }
 
 func (d *nodeDebt) request(_ *node, q *request, now time.Time) bool {
-	q.action, q.name, q.companion, q.owner, q.engine = "r", d.name, d.companion, d.hold.owner, d.engine
+	q.action, q.name, q.companion, q.owner, q.engine = d.hold.letter("r"), d.name, d.companion, d.hold.owner, d.engine
 	return !now.After(d.until)
 }
 

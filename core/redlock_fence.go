@@ -37,6 +37,15 @@ import "time"
 // longest TTL, F1 is behind it then unless the clock of the node that made F1 was fast by more than that and no node
 // that knows F1 answered the judge. This is "as far as clocks allow".
 
+// Readers hold side by side, so 2 does not keep their fences apart. Where a quorum agrees for both, they have a node in
+// common, which gave each of them a counter of its own. But one may take the greatest answer of its nodes while the others
+// agree on the same for another. So a reader reserves readerFences, from a multiple of that number on, of which it has the
+// first in (a); in (b) the one that belongs to the node whose answer was the greatest, and two readers never have the same
+// of one node.
+
+// readerFences is how many fences a reader reserves: the first, and one for each node.
+const readerFences = mostNodes + 1
+
 // aheadOfClock is how far a proposal is ahead of this process's clock.
 const aheadOfClock = time.Millisecond
 
@@ -87,14 +96,20 @@ func (r *round) agree() (counter int64, agreed bool) {
 func (r *round) writeBack(counter int64) *round {
 	w := r.follow("b")
 	w.of, w.counter = r, counter
-	w.fence = counter - int64(r.fences) + 1
-	if r.action == "f" {
-		w.fence = r.hold.firstFence() // what the lock says is the fence of the grant
-	}
 	for i, v := range r.votes {
 		if v.standing == counts && v.counter == counter {
 			w.votes[i] = v // has it already
+			if r.hold.shared {
+				r.tie = int64(i) + 1
+			}
 		}
+	}
+	w.fence = r.first(counter)
+	if r.action == "f" {
+		w.fence = r.hold.firstFence() // what the lock says is the fence of the grant
 	}
 	return w
 }
+
+// first returns the first fence of a reservation that ends with counter.
+func (r *round) first(counter int64) int64 { return counter - int64(r.fences) + 1 + r.tie }

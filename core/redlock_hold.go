@@ -8,6 +8,7 @@ import (
 // quorumHold is what this process knows of one hold at each node. It travels as Op.Home.
 type quorumHold struct {
 	key, owner string
+	shared     bool
 	// unknown: it was not granted through this Backend, so what the nodes say is all there is.
 	unknown bool
 
@@ -46,7 +47,16 @@ func (b *redLock) holdOf(op *Op) *quorumHold {
 	if h, ok := op.Home.(*quorumHold); ok && h.key == op.Key && h.owner == op.Owner {
 		return h
 	}
-	return &quorumHold{key: op.Key, owner: op.Owner, unknown: op.Action != Try, places: make([]place, len(b.nodes))}
+	return &quorumHold{key: op.Key, owner: op.Owner, shared: op.Kind == Shared, unknown: op.Action != Try,
+		places: make([]place, len(b.nodes))}
+}
+
+// letter is what lua/redlock.lua calls an action on this hold.
+func (h *quorumHold) letter(action string) string {
+	if h.shared {
+		return letters[action[0]-'a'+'A']
+	}
+	return action
 }
 
 // standing is what an answer means for a hold that was granted.

@@ -20,7 +20,8 @@ func (b *redLock) Inspect(ctx context.Context, key string) (Info, error) {
 	votes, err := slices.Clone(r.votes), r.err
 	r.mu.Unlock()
 	info := Info{Key: key, Waiters: -1}
-	found := map[string]*found{}
+	var all []*found
+	known := map[string]*found{}
 	silent := 0
 	for i := range votes {
 		v := &votes[i]
@@ -30,14 +31,14 @@ func (b *redLock) Inspect(ctx context.Context, key string) (Info, error) {
 			continue
 		}
 		info.Waiters = max(info.Waiters, v.waiters)
-		if v.note == "" {
-			continue
-		}
-		f := readLock(v)
-		if known := found[f.owner]; known != nil {
-			known.merge(f)
-		} else {
-			found[f.owner] = f
+		for _, at := range v.stands {
+			f := readLock(at, v.readers)
+			if other := known[f.owner]; other != nil {
+				other.merge(f)
+			} else {
+				known[f.owner] = f
+				all = append(all, f)
+			}
 		}
 	}
 	if len(votes)-silent < b.quorum {
@@ -46,14 +47,25 @@ func (b *redLock) Inspect(ctx context.Context, key string) (Info, error) {
 		}
 		return info, err
 	}
-	for _, f := range found {
-		if f.nodes+silent >= b.quorum {
-			info.Held, info.Completed, info.Foreign = !f.completed, f.completed, f.foreign
-			info.Holders = []Holder{f.holder()}
-			break
-		}
-	}
+	info.tell(slices.DeleteFunc(all, func(f *found) bool { return f.nodes+silent < b.quorum }))
 	return info, nil
+}
+
+// tell tells of those who have a quorum, or may have one: the holder that most nodes name, and all who hold beside it. A
+// completed mark counts only when nobody holds the key any more.
+func (info *Info) tell(all []*found) {
+	slices.SortStableFunc(all, func(a, b *found) int { return cmp.Compare(b.weight(), a.weight()) })
+	for _, f := range all {
+		if first := all[0]; f == first {
+			info.Held, info.Completed, info.Foreign = !f.completed, f.completed, f.foreign
+			if f.shared && info.Held {
+				info.Kind = Shared
+			}
+		} else if !first.shared || !f.shared || f.completed {
+			continue
+		}
+		info.Holders = append(info.Holders, f.holder())
+	}
 }
 
 // why says why too few nodes have answered.
@@ -67,7 +79,7 @@ func (r *round) why() error {
 func (n *node) info(v *vote) NodeInfo {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	i := NodeInfo{Name: n.name, Holds: v.note != "" && v.mark == 'I', Quarantined: v.quarantine, Offset: n.clock.offset}
+	i := NodeInfo{Name: n.name, Holds: len(v.stands) > 0, Quarantined: v.quarantine, Offset: n.clock.offset}
 	switch {
 	case v.mark == 0:
 		i.Err = fmt.Errorf("%w: %s: no answer", ErrUnavailable, n.name)
@@ -84,15 +96,16 @@ type found struct {
 	owner, label       string
 	nodes              int
 	completed, foreign bool
+	shared             bool
 	since              time.Time
 	left               []time.Duration // by node
 	fences             map[int64]int   // how many nodes say so
 }
 
 // readLock reads the value of a lock; lua/lock.lua says what it looks like.
-func readLock(v *vote) *found {
-	f := &found{nodes: 1, left: []time.Duration{v.left}, fences: map[int64]int{}}
-	text, _, _ := strings.Cut(v.note, "\x00")
+func readLock(at standsAt, shared bool) *found {
+	f := &found{nodes: 1, left: []time.Duration{at.left}, fences: map[int64]int{}, shared: shared}
+	text, _, _ := strings.Cut(at.value, "\x00")
 	parts := strings.SplitN(text, ":", 4)
 	switch {
 	case len(parts) >= 3 && parts[0] == "completed":
@@ -104,7 +117,7 @@ func readLock(v *vote) *found {
 			f.fences[fence]++
 		}
 	default:
-		f.owner, f.foreign = v.note, true
+		f.owner, f.foreign = at.value, true
 	}
 	return f
 }
@@ -118,6 +131,13 @@ func stamp(text string) time.Time {
 	}
 	us, _ := strconv.ParseInt(micros, 10, 64)
 	return time.Unix(s, us*1000)
+}
+
+func (f *found) weight() int {
+	if f.completed {
+		return 0
+	}
+	return f.nodes
 }
 
 func (f *found) merge(other *found) {

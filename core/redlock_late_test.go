@@ -30,10 +30,15 @@ func carry(t testing.TB, b core.Backend, action core.Action, try *core.Op) *core
 // tryFor takes key in a Backend that is used by hand.
 func tryFor(t testing.TB, b core.Backend, key string, ttl time.Duration) *core.Op {
 	t.Helper()
-	op := &core.Op{Action: core.Try, Hold: core.Hold{Key: key, TTL: ttl}, Owner: strings.Repeat("0123456789abcdef", 2), Fences: 1}
+	return tryHold(t, b, core.Hold{Key: key, TTL: ttl}, strings.Repeat("0123456789abcdef", 2))
+}
+
+func tryHold(t testing.TB, b core.Backend, h core.Hold, owner string) *core.Op {
+	t.Helper()
+	op := &core.Op{Action: core.Try, Hold: h, Owner: owner, Fences: 1}
 	b.Do(t.Context(), []*core.Op{op})
 	if op.Err != nil || op.Verdict != core.Granted {
-		t.Fatalf("%q: %v, %v", key, op.Verdict, op.Err)
+		t.Fatalf("%q: %v, %v", h.Key, op.Verdict, op.Err)
 	}
 	return op
 }
@@ -160,6 +165,15 @@ func TestRedLockForceReachesAllNodes(t *testing.T) {
 // Where a force has been, the lock is not filled in while the force is under way elsewhere: it would move there, and live.
 func TestRedLockNothingIsFilledInBesideAForce(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []core.Kind{core.Exclusive, core.Shared} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			fillInBesideAForce(t, core.Hold{Key: "k", Kind: kind, TTL: 30 * time.Second})
+		})
+	}
+}
+
+func fillInBesideAForce(t *testing.T, h core.Hold) {
 	ns := startNodes(t, 3)
 	ns.enrol(t)
 	const nodeTimeout = 3 * time.Second // of the operator; the trace stays for twice that
@@ -170,7 +184,7 @@ func TestRedLockNothingIsFilledInBesideAForce(t *testing.T) {
 		core.WithNodeTimeout(nodeTimeout)))
 	tryFor(t, b, "warm", 10*time.Second)
 	theirs.Cut()
-	hold := tryFor(t, b, "k", 30*time.Second)                 // at two nodes
+	hold := tryHold(t, b, h, strings.Repeat("1", 32))         // at two nodes
 	time.Sleep(core.DefaultNodeTimeout + 20*time.Millisecond) // what waits for node 2 is too old to be sent by now
 	theirs.Restore()
 	eventually(t, 5*time.Second, "node 2 answers again", func() bool {

@@ -35,7 +35,14 @@ import (
 const markerName = reserved + "node"
 
 //go:embed lua/redlock.lua
-var redLockSource string
+var redLockOwnSource string
+
+//go:embed lua/redlock_readers.lua
+var redLockReadersSource string
+
+// redLockSource is one script: what it needs for readers is made, like all that a plain grant or release does not need,
+// when it is first needed.
+var redLockSource = strings.Replace(redLockOwnSource, "-- lua/redlock_readers.lua\n", redLockReadersSource, 1)
 
 //go:embed lua/redlock_mark.lua
 var redLockMarkSource string

@@ -64,10 +64,18 @@ type answer struct {
 	outside bool
 	left    time.Duration
 	tag     string
+	note    string
 	waiters int
-	note    string // or the value, for an inspection
+	readers bool       // what stands there
+	stands  []standsAt // for an inspection
 	err     error
 	unsent  bool // with err: it has certainly done nothing, and never will
+}
+
+// standsAt is the lock of one holder at a node: its value, as lua/lock.lua says, and what is left of it.
+type standsAt struct {
+	value string
+	left  time.Duration
 }
 
 // nodeSays is what each answer of a node says about the node.
@@ -194,6 +202,11 @@ func (n *node) trip(batch []errand) {
 	if len(sent) == 0 {
 		return
 	}
+	if i := secondEngine(requests); i > 0 { // a call is one engine's, which the script takes for the one that asks
+		n.trip(sent[:i])
+		n.trip(sent[i:])
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), n.lock.timeout)
 	began := time.Now()
 	text, err := n.call(ctx, requests)
@@ -251,6 +264,20 @@ func (n *node) compose(batch []errand) (requests []request, sent []errand) {
 		}
 	}
 	return requests[:len(sent)], sent
+}
+
+// secondEngine returns where the first request stands that is another engine's than those before it; 0: none.
+func secondEngine(requests []request) int {
+	engine := ""
+	for i := range requests {
+		switch other := requests[i].engine; {
+		case engine == "":
+			engine = other
+		case other != "" && other != engine:
+			return i
+		}
+	}
+	return 0
 }
 
 // call calls the script.
@@ -333,8 +360,11 @@ func (f *fields) answer() (a answer) {
 	case 'C', 'Q':
 		a.left = f.milliseconds()
 	case 'I':
-		a.left, a.waiters = f.milliseconds(), int(f.number())
-		a.note = f.take(f.number())
+		a.waiters, a.readers = int(f.number()), f.next() == "s"
+		for n := f.number(); n > 0 && !f.bad; n-- {
+			left := f.milliseconds()
+			a.stands = append(a.stands, standsAt{f.take(f.number()), left})
+		}
 	case 'U', 'T', 'N', 'A', 'M', 'F', 'X':
 	default:
 		f.spoil()

@@ -21,6 +21,7 @@ type round struct {
 	fences                int
 	fence, counter        int64 // of a write-back, and the round whose greatest counter it brings to a quorum
 	of                    *round
+	tie                   int64 // which of a reader's fences is its own
 	proposal              int64
 	hold                  *quorumHold
 	sent, limit           time.Time
@@ -48,6 +49,9 @@ func (b *redLock) newRound(op *Op) *round {
 	r := &round{lock: b, op: op, action: letters[actionLetter(op)], key: op.Key, name: name, companion: companionName("wait", name),
 		engine: op.Waiter, millis: millis(op), label: meta(op), ttl: op.TTL, keep: op.Keep, fences: max(1, op.Fences)}
 	r.hold = b.holdOf(op)
+	if r.hold.shared {
+		r.fences = readerFences
+	}
 	switch op.Action {
 	case Try, Refill:
 		r.proposal = b.propose(r.fences)
@@ -83,7 +87,7 @@ func (r *round) request(n *node, q *request, now time.Time) bool {
 	if now.After(r.limit) {
 		return false
 	}
-	q.action, q.name, q.companion, q.owner, q.engine = r.action, r.name, r.companion, r.hold.owner, r.engine
+	q.action, q.name, q.companion, q.owner, q.engine = r.hold.letter(r.action), r.name, r.companion, r.hold.owner, r.engine
 	switch r.action {
 	case "t", "w":
 		q.text(r.millis)
@@ -147,10 +151,13 @@ func (r *round) answer(n *node, a answer) {
 	case r.verdict == OK && v.standing == pending:
 		r.hold.promote(n.index, v.life)
 	}
-	failed := r.failed
+	failed, waitsInVain := r.failed, r.waitsInVain(n)
 	r.mu.Unlock()
 	if failed {
 		r.undoAt(n)
+	}
+	if waitsInVain {
+		n.push([]errand{leaving{r}})
 	}
 	if r.verdictIsOpen(v, n) {
 		r.owe(n)
@@ -262,6 +269,35 @@ func (r *round) owe(n *node) {
 	r.hold.end()
 	n.owe(&nodeDebt{hold: r.hold, name: r.name, companion: r.companion, engine: r.engine,
 		until: time.Now().Add(r.ttl + r.lock.timeout)})
+}
+
+// waitsInVain tells whether the node counts the engine among those that wait, though others have granted what it refused:
+// readers would be kept out there, and the next holder's hand-offs be cut short. The round is locked.
+func (r *round) waitsInVain(n *node) bool {
+	return r.action == "w" && r.decided && r.verdict == Granted && r.votes[n.index].mark == 'R'
+}
+
+// leaving takes the engine from those that wait, once: else its time there passes.
+type leaving struct{ *round }
+
+func (l leaving) request(_ *node, q *request, _ time.Time) bool {
+	q.action, q.name, q.companion, q.owner, q.engine = "l", l.name, l.companion, l.hold.owner, l.engine
+	return true
+}
+
+func (leaving) answer(*node, answer) {}
+
+// leaveIfGranted sees to the nodes that had refused when the round was decided; those that answer later are seen to by
+// answer.
+func (r *round) leaveIfGranted() {
+	for _, n := range r.lock.nodes {
+		r.mu.Lock()
+		waits := r.waitsInVain(n)
+		r.mu.Unlock()
+		if waits {
+			n.push([]errand{leaving{r}})
+		}
+	}
 }
 
 // finish decides the round. It is locked.
@@ -461,6 +497,9 @@ func (r *round) noQuorum() error {
 // conclude writes the outcome into the operation, and returns the round that must follow, if any.
 func (r *round) conclude() *round {
 	r.undoIfFailed()
+	if r.action == "w" {
+		r.leaveIfGranted()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	op := r.op
@@ -489,7 +528,10 @@ func (r *round) conclude() *round {
 // reserved gives the operation its fences, of which counter is the last.
 func (r *round) reserved(counter int64) {
 	op := r.op
-	op.Fence, op.Fenced = counter-int64(r.fences)+1, r.fences
+	op.Fence, op.Fenced = r.first(counter), r.fences
+	if r.hold.shared {
+		op.Fenced = 1
+	}
 	if op.Action == Try {
 		r.hold.setFence(op.Fence)
 		r.hold.prolong(validUntil(r.sent, r.ttl))

@@ -121,7 +121,7 @@ func TestRedLockBoundsTheTTL(t *testing.T) {
 	if err := lease.Extend(t.Context(), 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	for _, opt := range []core.Option{core.WithFair(), core.WithShared(), core.WithLimit(2)} {
+	for _, opt := range []core.Option{core.WithFair(), core.WithLimit(2)} {
 		_, err = locks.Acquire(t.Context(), "k2", opt)
 		wantErr(t, err, core.ErrInvalidOption)
 	}
@@ -213,7 +213,10 @@ func TestRedLockConflict(t *testing.T) {
 	ns := startNodes(t, 3)
 	locks := newLocks(t, ns.redlock())
 	for thing, put := range map[string]func(rdb *redis.Client, key string) error{
-		"a list":               func(rdb *redis.Client, key string) error { return rdb.RPush(t.Context(), key, "x").Err() },
+		"a list": func(rdb *redis.Client, key string) error { return rdb.RPush(t.Context(), key, "x").Err() },
+		"a sorted set": func(rdb *redis.Client, key string) error {
+			return rdb.ZAdd(t.Context(), key, redis.Z{Member: "x"}).Err()
+		},
 		"a string without TTL": func(rdb *redis.Client, key string) error { return rdb.Set(t.Context(), key, "x", 0).Err() },
 	} {
 		for _, on := range []int{3, 2} {

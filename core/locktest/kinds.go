@@ -320,10 +320,8 @@ func ownLimits(b *bench) {
 }
 
 func kindsExclude(b *bench) {
-	b.needs(core.WithShared())
-	b.needs(core.WithLimit(2))
+	kinds := b.carried()
 	one, two := b.engine(), b.engine()
-	kinds := map[string][]core.Option{"exclusive": nil, "shared": {core.WithShared()}, "limited": {core.WithLimit(2)}}
 	for name, opts := range kinds {
 		lease := b.acquire(one, "k", opts...)
 		for other, theirs := range kinds {

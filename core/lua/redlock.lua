@@ -1,4 +1,5 @@
--- One node of a RedLock: a batch of operations on exclusive holds, carried out in order.
+-- One node of a RedLock: a batch of operations, carried out in order. What it does with readers is in
+-- lua/redlock_readers.lua, which is put where that name stands below.
 --
 -- KEYS  1            the fence counter of the node
 --       2            the node's marker: what it knows of its own memory; lua/redlock_mark.lua writes it
@@ -8,8 +9,10 @@
 --       3            the greatest TTL of the client's locks, in ms
 --       4 .. 7       the marker as the caller knows it, and of it: the life, the run id as INFO says it, the end of
 --                    quarantine. So it need not be taken apart here when it is still the same
---       8 ..         the operations, each with as many fields as it needs: action, owner, and then
---       t, w         ms, n, meta, not after, proposal   try (and wait): take the lock, reserve n fences
+--       8 ..         the operations, each with as many fields as it needs: action, owner, and then the following; a capital
+--                    does the same for a shared hold
+--       t, w         ms, n, meta, not after, proposal   try (and wait): take the lock, reserve n fences; of a shared hold
+--                    they begin at a multiple of n
 --       r                                               release
 --       e            ms, meta, not after, life, until, fence   extend; fill in where the node never had the lock, has
 --                    lost it with its memory, or let it expire
@@ -25,7 +28,8 @@
 --                           no operation needed to know; ms of quarantine left; the marker if it is another than the
 --                           caller knows
 --       G,counter,outside   granted: the last of the n fences
---       R,ms,tag,len,note   refused: the holder's TTL, a name for the holder that is no secret, and its note
+--       R,ms,tag,len,note   refused: the holder's TTL, a name for the holder that is no secret, and its note; readers have
+--                           one name for all. An exclusive hold that is waited for refuses them like a holder
 --       C,ms                refused: completed
 --       Q,ms                refused: no holder, but the node may have forgotten one
 --       U                   refused: the node must be judged first
@@ -36,7 +40,10 @@
 --       M                   nobody holds it, and it was not filled in
 --       F                   held by another
 --       X                   not a lock
---       I,ms,waiters,len,value   what stands there; ms is -2 when nothing does
+--       I,waiters,kind,n,   and n times ms,len,value: what stands there, x one holder or s readers
+--
+-- The companion is a sorted set of the engines that wait: until when each counts, in ms, plus MILD when it waits for a
+-- shared hold.
 --
 -- A restart is seen by the run id, in every call that takes, extends or misses a lock: a marker that a snapshot brought
 -- back names another process. To ask once for each connection would not do, for the pool is shared with the
@@ -95,17 +102,34 @@ end
 -- Makes what carries out the operations that are no plain grant or release, and what counts those who wait.
 local function others()
   local nowms = math.floor(now / 1000)
+  local MILD = 2e15
+  local set -- what readers returned
+  -- lua/redlock_readers.lua
+
+  local function waiting(companion)
+    local count = call('ZCOUNT', companion, nowms, '+inf')
+    return count > 0 and count - call('ZCOUNT', companion, MILD, MILD + nowms - 1) or 0
+  end
 
   -- How many engines wait beside the one that asks.
   local function outside(companion)
-    local count = call('ZCOUNT', companion, nowms, '+inf')
+    local count = waiting(companion)
     if count > 0 then
       local own = call('ZSCORE', companion, ARGV[1])
-      if own and tonumber(own) >= nowms then
+      if own and tonumber(own) % MILD >= nowms then
         count = count - 1
       end
     end
     return count
+  end
+
+  -- Whether another engine than the one that asks waits for an exclusive hold: no new readers come in then. None counts
+  -- for longer than a waiter does: who seems to was there before the clock was set back, and may be dead.
+  local function barred(companion, waits)
+    local latest = nowms + ARGV[2]
+    local count = call('ZCOUNT', companion, nowms, latest)
+    local own = count > 0 and waits and tonumber(call('ZSCORE', companion, ARGV[1]) or nil)
+    return count > (own and own >= nowms and own <= latest and 1 or 0)
   end
 
   local function publish(companion)
@@ -116,41 +140,45 @@ local function others()
     return count
   end
 
-  -- What stands at the lock: its string, false when there is none, nil when it is no string.
-  local function read(lock)
+  -- What stands at the lock: its string, false when there is none, nil when it is no string; then also whether it is the
+  -- set of readers.
+  local function read(lock, hold)
     local value = pcall('GET', lock)
     if type(value) ~= 'table' then
       return value
     end
+    set = set or readers(nowms, stamp)
+    if not set.tidy(lock, hold) then
+      return nil, false
+    end
+    value = pcall('GET', lock)
+    if type(value) ~= 'table' then
+      return value -- none of them lived
+    end
+    return nil, true
   end
 
-  -- A try that took nothing.
-  local function refuse(lock, companion, waits, owner, n)
-    local value = read(lock)
-    if value == false then
-      -- There is no holder: what keeps this one out is the node.
-      return not remembers and 'U' or left > 0 and 'Q,' .. left or 'T'
-    end
-    local given = value and sub(value, 1, 33) == owner .. ':' and string.match(value, ':(%d+):')
-    if given then
-      -- One that comes again, for the script broke off after it, finds itself.
-      counter, spent = math.max(counter, given + n - 1), true
-      return 'G,' .. format('%.0f', given + n - 1) .. ',0'
-    end
+  -- A try that meets somebody: crowd of readers, or value, or one who waits.
+  local function refuse(lock, companion, hold, waits, shared, value, crowd)
     local ttl = call('PTTL', lock)
-    if ttl == -1 or value == nil then
+    if ttl == -1 or crowd == false then
       return 'X'
-    elseif sub(value, 1, 10) == 'completed:' then
+    elseif value and sub(value, 1, 10) == 'completed:' then
       return 'C,' .. ttl
     end
     if waits then
-      local waiting = ARGV[2]
-      call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
-      call('ZADD', companion, nowms + waiting, ARGV[1])
+      local waiting, addend = ARGV[2], shared and MILD or 0
+      call('ZREMRANGEBYSCORE', companion, addend, addend + nowms - 1)
+      call('ZADD', companion, addend + nowms + waiting, ARGV[1])
       call('PEXPIRE', companion, waiting * 2)
     end
-    local tag = sub(redis.sha1hex(sub(value, 1, 32)), 1, 12)
-    local note = string.match(value, '%z(.*)$') or ''
+    local tag, note = 'readers', value
+    if value then
+      tag = sub(redis.sha1hex(sub(value, 1, 32)), 1, 12)
+    else
+      note = crowd and set.text(lock, hold) or ''
+    end
+    note = string.match(note, '%z(.*)$') or ''
     return 'R,' .. ttl .. ',' .. tag .. ',' .. #note .. ',' .. note
   end
 
@@ -159,15 +187,56 @@ local function others()
     if not looked then
       look()
     end
-    if action == 't' or action == 'w' then
-      return refuse(lock, companion, action == 'w', owner, tonumber(ARGV[at + 1])), 5
+    local shared = string.byte(action) < 97
+    if shared then
+      action, set = string.lower(action), set or readers(nowms, stamp)
     end
+    local hold = 'latchkit~hold:' .. sub(companion, 15)
+    local value, crowd = read(lock, hold)
+    local owns
+    if shared then
+      owns = crowd and set.has(lock, owner)
+    else
+      owns = value and sub(value, 1, 33) == owner .. ':'
+    end
+
+    if action == 't' or action == 'w' then
+      local n, waits = tonumber(ARGV[at + 1]), action == 'w'
+      local given = owns and string.match(shared and set.text(lock, hold, owner) or value, ':(%d+):')
+      if given then
+        -- One that comes again, for the script broke off after it, finds itself.
+        counter, spent = math.max(counter, given + n - 1), true
+        return 'G,' .. format('%.0f', given + n - 1) .. ',0', 5
+      end
+      local open = value == false
+      if shared then
+        open = (open or crowd and not set.marked(lock)) and not barred(companion, waits)
+      end
+      if not open then
+        return refuse(lock, companion, hold, waits, shared, value, crowd), 5
+      elseif not remembers or left > 0 or now > tonumber(ARGV[at + 3]) then
+        -- There is no holder: what keeps this one out is the node.
+        return not remembers and 'U' or left > 0 and 'Q,' .. left or 'T', 5
+      elseif not shared then
+        return 'R,0,readers,0,', 5 -- they have died in this moment
+      end
+      local last = reserve(n, tonumber(ARGV[at + 4]))
+      last = last + n - 1 - last % n
+      counter, spent = last, true
+      set.add(lock, hold, owner, ':' .. format('%.0f', last - n + 1) .. stamp .. ARGV[at + 2], ARGV[at])
+      if waits then
+        call('ZREM', companion, ARGV[1])
+      end
+      return 'G,' .. format('%.0f', last) .. ',0', 5
+    end
+
+    -- Whether the hold can be there, for all that stands there. A reader that holds stays beside the mark that another has
+    -- left, and comes back to it.
+    local free = value == false or shared and (crowd or value and sub(value, 1, 10) == 'completed:')
     -- A lock that is taken away by force while its holder fills it in could move from the nodes that the force has still
     -- to reach to those where it has been already, and live. So a force leaves a trace, and nothing is filled in beside
     -- it.
     local trace = 'latchkit~forced:' .. lock
-    local value = read(lock)
-    local owns = value and sub(value, 1, 33) == owner .. ':'
 
     -- Why a lock that nobody holds is not filled in; nil when it may be.
     local function missing(notafter, held, till)
@@ -181,38 +250,50 @@ local function others()
     end
 
     if action == 'r' then
-      if owns then
+      if not owns then
+        return free and 'A' or 'F', 0
+      elseif shared then
+        set.drop(lock, hold, owner)
+      else
         call('DEL', lock)
-        return 'O,0,' .. publish(companion), 0
       end
-      return value == false and 'A' or 'F', 0
+      return 'O,0,' .. publish(companion), 0
     elseif action == 'e' then
       local ms = ARGV[at]
       if owns then
-        if call('PTTL', lock) < tonumber(ms) then
+        if shared then
+          set.extend(lock, hold, owner, ms)
+        elseif call('PTTL', lock) < tonumber(ms) then
           call('PEXPIRE', lock, ms)
         end
         return 'O,0,0', 6
-      elseif value ~= false then
+      elseif not free then
         return 'F', 6
       end
       local why = missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
-      if not why then
-        call('SET', lock, owner .. ':' .. ARGV[at + 5] .. stamp .. ARGV[at + 1], 'PX', ms)
+      local text = ':' .. ARGV[at + 5] .. stamp .. ARGV[at + 1]
+      if not why and shared then
+        set.add(lock, hold, owner, text, ms)
+      elseif not why then
+        call('SET', lock, owner .. text, 'PX', ms)
       end
       return why or 'N', 6
     elseif action == 'k' then
-      if value ~= false and not owns then
+      if not owns and not free then
         return 'F', 5
       end
       local why = not owns and missing(ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
-      if not why then
+      if why then
+        return why, 5
+      elseif crowd then
+        set.complete(lock, hold, owner, stamp .. ARGV[at + 1], ARGV[at])
+      else
         call('SET', lock, 'completed' .. stamp .. ARGV[at + 1], 'PX', ARGV[at])
       end
-      return why or 'O,0,' .. publish(companion), 5
+      return 'O,0,' .. publish(companion), 5
     elseif action == 'f' or action == 'b' then
       if not owns then
-        return value == false and 'A' or 'F', 2
+        return free and 'A' or 'F', 2
       end
       spent = true
       if action == 'f' then
@@ -220,28 +301,40 @@ local function others()
         return 'O,' .. format('%.0f', counter) .. ',' .. outside(companion), 2
       end
       counter = math.max(counter, tonumber(ARGV[at + 1]))
-      call('SET', lock, (string.gsub(value, ':%d+:', ':' .. ARGV[at] .. ':', 1)), 'KEEPTTL')
+      local text = string.gsub(shared and set.text(lock, hold, owner) or value, ':%d+:', ':' .. ARGV[at] .. ':', 1)
+      if shared then
+        set.say(hold, owner, text)
+      else
+        call('SET', lock, text, 'KEEPTTL')
+      end
       return 'O,' .. format('%.0f', counter) .. ',0', 2
     elseif action == 'x' then
-      if value == nil or value and call('PTTL', lock) == -1 then
+      if crowd == false or value and call('PTTL', lock) == -1 then
         return 'X', 2
       elseif now > tonumber(ARGV[at + 1]) then
         return 'T', 2
       end
-      call('DEL', lock)
+      call('DEL', lock, hold)
       call('SET', trace, '1', 'PX', ARGV[at])
       return 'O,0,' .. publish(companion), 2
     elseif action == 'l' then
+      local place = tonumber(call('ZSCORE', companion, ARGV[1]) or nil)
       call('ZREM', companion, ARGV[1])
+      if place and place < MILD and not value then
+        publish(companion) -- readers that it has barred
+      end
       return 'O,0,0', 0
     elseif action == 'p' then
       call('SET', 'latchkit~probe', '1', 'PX', 1000)
       return 'O,0,0', 0
-    elseif value == nil then
+    elseif crowd == false then
       return 'X', 0
     end
-    local waiters = call('ZCOUNT', companion, nowms, '+inf')
-    return 'I,' .. call('PTTL', lock) .. ',' .. waiters .. ',' .. #(value or '') .. ',' .. (value or ''), 0
+    local all = crowd and set.all(lock, hold, 1000) or {}
+    if value then
+      all[1] = call('PTTL', lock) .. ',' .. #value .. ',' .. value
+    end
+    return table.concat({'I', waiting(companion), crowd and 's' or 'x', #all, unpack(all)}, ','), 0
   end
 
   return carry, outside

@@ -1,6 +1,7 @@
 // Package model explores every course that a small RedLock can take: two clients, one key, and nodes that grant, let
 // expire, forget, are judged, wait in quarantine and are filled in again, with answers that are lost and steps in any
-// order. It is what core/redlock*.go does, with the sockets left out.
+// order. It is what core/redlock*.go does, with the sockets left out. Holds are exclusive here; readers are left out, whom
+// the nodes bear side by side, and fill in, miss and forget by the same rules.
 //
 // What must hold in every state:
 //
