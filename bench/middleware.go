@@ -4,14 +4,18 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/labstack/echo/v4"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/echolock"
 	"github.com/latchkit/latchkit/ginlock"
+	"github.com/latchkit/latchkit/grpclock"
 	"github.com/latchkit/latchkit/httplock"
 )
 
@@ -25,31 +29,65 @@ func middleware(s *stage) {
 	nothing := core.LockerFunc(func(context.Context, string, ...core.Option) (*core.Lease, error) { return nil, nil })
 	gin.SetMode(gin.ReleaseMode)
 
-	for _, framework := range []string{"gin", "echo", "net/http"} {
-		bare := serve(service(framework, nil), http.StatusCreated)
-		noop, inProcess := serve(service(framework, nothing), http.StatusCreated), serve(service(framework, local), http.StatusCreated)
-		s.atMost(framework+" over the bare handler, a locker that does nothing", nanos(noop)-nanos(bare), "ns", 300)
+	for _, framework := range frameworks {
+		bare, noop, inProcess := measured(service(framework, nil)), measured(service(framework, nothing)), measured(service(framework, local))
+		most := 300.0
+		if framework == "grpc" {
+			most = 150
+		}
+		s.atMost(framework+" over the bare handler, a locker that does nothing", nanos(noop)-nanos(bare), "ns", most)
 		s.atMost(framework+", allocations of it", float64(noop.AllocsPerOp()-bare.AllocsPerOp()), "", 3)
 		s.atMost(framework+" over the bare handler, Local()", (nanos(inProcess)-nanos(bare))/1000, "µs", 3)
 	}
 
-	names := []string{"by hand"}
-	for _, framework := range []string{"gin", "echo", "net/http"} {
-		names = append(names, framework)
-	}
-	s.contest(names, func(name string) locker {
-		if name == "by hand" {
+	const byHand = "by hand"
+	s.contest(append([]string{byHand}, frameworks...), func(name string) locker {
+		if name == byHand {
 			return &ours{locks: locks}
 		}
-		return newServed(service(name, locks))
+		return service(name, locks)
 	}, load{goroutines: 1, length: 250 * time.Millisecond, servers: servers(counting), key: func(int, int) string { return "order:42" }})
-	for _, framework := range names[1:] {
-		s.atMost(framework+" with Redis / by hand", s.report.ratio(framework, "by hand", turn.perPair), "×", 1.05)
+	for _, framework := range frameworks {
+		s.atMost(framework+" with Redis / by hand", s.report.ratio(framework, byHand, turn.perPair), "×", 1.05)
 	}
 }
 
-// service is a framework with one route, locked by l unless it is nil.
-func service(framework string, l core.Locker) http.Handler {
+var frameworks = []string{"gin", "echo", "net/http", "grpc"}
+
+// service is a framework with one route or method, locked by l unless it is nil, and a request to it.
+func service(framework string, l core.Locker) request {
+	if framework == "grpc" {
+		return call(l)
+	}
+	h := handler(framework, l)
+	w, r := &discard{header: http.Header{}}, httptest.NewRequest(http.MethodPost, "/orders/42", nil)
+	return func() error {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+		if w.status != http.StatusCreated {
+			return errHeld
+		}
+		return nil
+	}
+}
+
+// call is a request as the code generated for a service hands it to its interceptor.
+func call(l core.Locker) request {
+	interceptor := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return handler(ctx, req)
+	}
+	if l != nil {
+		interceptor = grpclock.UnaryServerInterceptor(grpclock.Named("order", grpclock.Field("value")), grpclock.WithLocker(l))
+	}
+	ctx, order, info := context.Background(), wrapperspb.String("42"), &grpc.UnaryServerInfo{FullMethod: "/shop.Orders/Pay"}
+	pay := func(context.Context, any) (any, error) { return nil, nil }
+	return func() error {
+		_, err := interceptor(ctx, order, info, pay)
+		return err
+	}
+}
+
+func handler(framework string, l core.Locker) http.Handler {
 	switch framework {
 	case "gin":
 		e := gin.New()
@@ -75,25 +113,18 @@ func service(framework string, l core.Locker) http.Handler {
 	return mux
 }
 
-// served is a locker that takes and gives back the lock within one request.
-type served struct {
-	handler http.Handler
-	w       *discard
-	r       *http.Request
-}
+// request is a locker that takes and gives back the lock within one request.
+type request func() error
 
-func newServed(h http.Handler) *served {
-	return &served{h, &discard{header: http.Header{}}, httptest.NewRequest(http.MethodPost, "/orders/42", nil)}
-}
+func (r request) lock(context.Context, string) (any, error) { return nil, r() }
+func (request) unlock(context.Context, string, any) error   { return nil }
+func (request) close()                                      {}
 
-func (s *served) lock(context.Context, string) (any, error) {
-	clear(s.w.header)
-	s.handler.ServeHTTP(s.w, s.r)
-	if s.w.status != http.StatusCreated {
-		return nil, errHeld
-	}
-	return nil, nil
+func measured(r request) testing.BenchmarkResult {
+	return testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			check(r())
+		}
+	})
 }
-
-func (*served) unlock(context.Context, string, any) error { return nil }
-func (*served) close()                                    {}
