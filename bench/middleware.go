@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
-	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -59,16 +57,7 @@ func service(framework string, l core.Locker) request {
 	if framework == "grpc" {
 		return call(l)
 	}
-	h := handler(framework, l)
-	w, r := &discard{header: http.Header{}}, httptest.NewRequest(http.MethodPost, "/orders/42", nil)
-	return func() error {
-		clear(w.header)
-		h.ServeHTTP(w, r)
-		if w.status != http.StatusCreated {
-			return errHeld
-		}
-		return nil
-	}
+	return answered(handler(framework, l), http.StatusCreated)
 }
 
 // call is a request as the code generated for a service hands it to its interceptor.
@@ -113,18 +102,7 @@ func handler(framework string, l core.Locker) http.Handler {
 	return mux
 }
 
-// request is a locker that takes and gives back the lock within one request.
-type request func() error
-
+// A request is a locker that takes and gives back the lock within it.
 func (r request) lock(context.Context, string) (any, error) { return nil, r() }
 func (request) unlock(context.Context, string, any) error   { return nil }
 func (request) close()                                      {}
-
-func measured(r request) testing.BenchmarkResult {
-	return testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			check(r())
-		}
-	})
-}
