@@ -17,6 +17,8 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -115,6 +117,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, problems io.Writ
 		return err
 	}
 	defer c.close()
+	if last, _ := utf8.DecodeLastRuneInString(*prefix); unicode.IsLetter(last) || unicode.IsDigit(last) {
+		name := plain.Text(*prefix, 0)
+		fmt.Fprintf(problems, "lockctl: -prefix %s ends in no separator: if the service has %[1]s: for a prefix, say -prefix %[1]s:\n", name)
+	}
 	switch word {
 	case "ls":
 		return c.list(ctx, argument)

@@ -206,6 +206,19 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 	}
 }
 
+// A prefix is used as it is given; one that seems to lack its end is spoken of, beside what is printed.
+func TestPrefixWithoutASeparator(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string, _ *redis.Client, _ *core.Locks) {
+		for prefix, hint := range map[string]bool{"shop": true, "shop2": true, "shop:": false, "shop/": false, "": false} {
+			var said, problems bytes.Buffer
+			err := run(t.Context(), []string{"-redis", addr, "-prefix", prefix, "ls"}, nil, &said, &problems)
+			if err != nil || said.String() != "no locks\n" || strings.Contains(problems.String(), "-prefix "+prefix+":") != hint {
+				t.Errorf("%q: %v, %s%s", prefix, err, &said, &problems)
+			}
+		}
+	})
+}
+
 func TestNoRedis(t *testing.T) {
 	_, err := lockctl(t, "127.0.0.1:1", "", "ls")
 	if err == nil || !strings.Contains(err.Error(), "no answer from the Redis at 127.0.0.1:1: ") {
