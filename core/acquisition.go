@@ -25,7 +25,9 @@ type acquisition struct {
 	queued bool      // guarded by the shard, as are leads, prev and next
 	leads  bool
 	quits  bool // it has left without the lock, and what the backend knows of it is withdrawn
-	timer  *time.Timer
+	// arriving: an Arrive is on its way; crossed: one was while an attempt was. Guarded by the shard.
+	arriving, crossed bool
+	timer             *time.Timer
 
 	prev, next *acquisition
 

@@ -84,7 +84,7 @@ func waitsOut(err error) *QuarantineError {
 func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 	g.shard.Lock()
 	defer g.shard.Unlock()
-	g.flying = true
+	g.flying, a.crossed = true, a.arriving
 	if g.watch != nil {
 		g.watch.drain() // a release before this attempt is nothing that it could miss
 	}
@@ -152,7 +152,10 @@ func (a *acquisition) begin(g *gate, op *Op, sent time.Time) *Lease {
 	}
 	g.queue.remove(a)
 	g.leading, a.leads = false, false
-	g.refusal, g.pollAt, g.yield, g.told = nil, time.Time{}, false, false
+	g.refusal, g.pollAt, g.yield, g.told = nil, time.Time{}, false, a.crossed
+	if a.crossed {
+		a.depart(g) // it may have arrived again after the grant
+	}
 	g.tenures = append(g.tenures, t)
 	if op.Outside {
 		t.chainEnd = now.Add(handOffChain)

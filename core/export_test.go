@@ -1,5 +1,8 @@
 package core
 
+// Heartbeat is after how much silence an engine with fair waiters is passed over.
+const Heartbeat = heartbeat
+
 // Queued returns how many wait for key in the process, the one who leads included.
 func (locks *Locks) Queued(key string) int {
 	shard := locks.gates.shard(locks.settings.prefix + key)

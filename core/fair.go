@@ -2,12 +2,13 @@ package core
 
 import "time"
 
-// heartbeat is how often an engine with fair waiters says that it lives. After silence, two heartbeats and time to spare,
-// those behind it pass it over while the key is free: it has died, as far as anybody knows. Its places are dropped after
-// WaiterTTL only, so that one on a machine that stood still for a moment loses a turn and not its place.
+// heartbeat is the time within which an engine with fair waiters says that it lives; it does so thrice, for a beat may be
+// late. After a heartbeat of silence those behind it pass it over while the key is free: it has died, as far as anybody
+// knows. Its places are dropped after WaiterTTL only, so that one on a machine that stood still for a moment loses a turn
+// and not its place.
 const (
-	heartbeat = WaiterTTL / 5
-	silence   = WaiterTTL / 2 // as in lua/kinds.lua
+	heartbeat = WaiterTTL / 5 // as in lua/kinds.lua
+	beatEvery = heartbeat / 3
 )
 
 // line keeps the places of a gate's fair waiters in the backend. Only the head of the queue tries, but everyone has a
@@ -15,7 +16,7 @@ const (
 //
 // The places belong to the engine: whoever leads takes its first. So one that was left behind by a waiter who has gone
 // (its withdrawal was lost, or overtaken by its arrival) serves another waiter of this engine, or is dropped with the
-// engine's last heartbeat; it is never in anybody's way for longer.
+// engine's last beat; it is never in anybody's way for longer.
 type line struct {
 	fresh []*acquisition // who has no place yet
 	kick  chan struct{}
@@ -23,12 +24,17 @@ type line struct {
 
 // standInLine gives a, which was queued just now, a place in line. The shard is locked.
 func (locks *Locks) standInLine(g *gate, a *acquisition) {
+	locks.holdLine(g)
+	g.line.fresh = append(g.line.fresh, a)
+	g.line.nudge()
+}
+
+// holdLine has the places of the gate's fair waiters kept from now on. The shard is locked.
+func (locks *Locks) holdLine(g *gate) {
 	if g.line == nil {
 		g.line = &line{kick: make(chan struct{}, 1)}
 		go locks.keepLine(g, g.line)
 	}
-	g.line.fresh = append(g.line.fresh, a)
-	g.line.nudge()
 }
 
 func (l *line) nudge() {
@@ -40,7 +46,7 @@ func (l *line) nudge() {
 
 // keepLine runs while the gate has fair waiters.
 func (locks *Locks) keepLine(g *gate, l *line) {
-	beat := time.NewTicker(heartbeat)
+	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	for {
 		due := false
@@ -61,7 +67,7 @@ func (locks *Locks) keepLine(g *gate, l *line) {
 	}
 }
 
-// takePlaces returns who is to arrive now: those without a place, and on a heartbeat the last of all, whose arrival says
+// takePlaces returns who is to arrive now: those without a place, and on a beat the last of all, whose arrival says
 // that the engine lives, and tells whether the backend has forgotten the line: unlike the first, it does not try. The
 // line is over when nobody fair is left in the queue.
 func (g *gate) takePlaces(l *line, beat bool) (who []*acquisition, over bool) {
@@ -94,11 +100,15 @@ func (g *gate) takePlaces(l *line, beat bool) (who []*acquisition, over bool) {
 	} else {
 		l.nudge() // more in the next batch
 	}
+	for _, a := range who {
+		a.arriving = true
+		a.crossed = a.crossed || a.leads && g.flying
+	}
 	return who, false
 }
 
-// arrive makes the trip for who. Those whose arrival is not known stay without a place until the next heartbeat; when
-// the backend has forgotten the last, it has forgotten all.
+// arrive makes the trip for who. Those whose arrival is not known stay without a place until the next beat; when the
+// backend has forgotten the last, it has forgotten all.
 func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 	ops := make([]*Op, len(who))
 	for i, a := range who {
@@ -107,11 +117,13 @@ func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 	locks.carry(ops, time.Now().Add(tripLimit))
 	g.shard.Lock()
 	defer g.shard.Unlock()
+	g.told = true
 	var lost []*acquisition
 	for i, a := range who {
+		a.arriving = false
 		switch {
 		case !a.queued:
-			locks.undo.leave(a.leaving()) // it left while it arrived, or was served: its place would be in others' way
+			a.depart(g) // it left while it arrived, or was served: its place would be in others' way
 		case ops[i].Err != nil:
 			lost = append(lost, a)
 		}
@@ -126,20 +138,21 @@ func (locks *Locks) arrive(g *gate, l *line, who []*acquisition, beat bool) {
 		l.nudge()
 	}
 	l.fresh = append(lost, l.fresh...)
-	g.told = true
 }
 
-func (a *acquisition) leaving() *Op { return &Op{Action: Leave, Hold: a.want, Ticket: a.ticket} }
-
-// quit withdraws what the backend knows of a, which has left the queue without the lock: its place in line, and with the
-// last of the queue the engine's place among those that wait, or readers would be kept out by nobody, and a holder
-// elsewhere would cut its hand-offs short. The shard is locked.
+// quit withdraws a, which has left the queue without the lock. The shard is locked.
 func (a *acquisition) quit(g *gate) {
-	if a.quits {
-		return
+	if !a.quits {
+		a.quits = true
+		a.depart(g)
 	}
-	a.quits = true
-	op := a.leaving()
+}
+
+// depart takes back what the backend knows of a, which has left the queue: its place in line, and with the last of the
+// queue the engine's place among those that wait, or readers would be kept out by nobody, and a holder elsewhere would cut
+// its hand-offs short. The shard is locked.
+func (a *acquisition) depart(g *gate) {
+	op := &Op{Action: Leave, Hold: a.want, Ticket: a.ticket}
 	if g.queue.len == 0 && g.told {
 		op.Waiter, g.told = a.locks.id, false
 	}

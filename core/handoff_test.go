@@ -332,3 +332,32 @@ func TestServedWhileItArrives(t *testing.T) {
 		}
 	})
 }
+
+// A waiter whose engine says that it waits, when it has been served and does not know it yet, leaves nothing behind: no
+// place in the others' way, and no writer that keeps readers out.
+func TestServedBetweenTwoBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := whole{newScripted()}
+		elsewhere, locks := newLocks(t, b), newLocks(t, b)
+		first := acquire(t, elsewhere, "k")
+		got := make(chan *core.Lease)
+		go func() { got <- acquire(t, locks, "k", core.WithFair(), core.WithWait(time.Minute)) }()
+		synctest.Wait()
+		b.set(nil, func(op *core.Op) {
+			if op.Action == core.Try && op.Verdict == core.Granted {
+				time.Sleep(core.Heartbeat)
+			}
+		})
+		release(t, first)
+		lease := <-got
+		b.set(nil, nil)
+		release(t, lease)
+		for kind, opt := range map[string]core.Option{"reader": core.WithShared(), "fair one": core.WithFair()} {
+			began := time.Now()
+			release(t, acquire(t, elsewhere, "k", opt, core.WithWait(time.Minute)))
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("a %s waited for %v behind one who has gone", kind, took)
+			}
+		}
+	})
+}

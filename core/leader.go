@@ -60,6 +60,9 @@ func (a *acquisition) strive(g *gate) (*Lease, error) {
 			return nil, a.stepDown(g, ErrClosed, true)
 		}
 		g.refusal, g.yield = busy, false
+		if a.ticket != "" {
+			a.locks.holdLine(g) // the refusal has given it a place
+		}
 		g.pollAt = nextPoll(op.Left)
 		if op.Silent {
 			g.pollAt = sooner(g.pollAt, time.Now().Add(blindPause()))

@@ -6,7 +6,7 @@ import (
 )
 
 // localLine is where fair waiters stand in order of arrival. A ticket counts while its engine is alive: one that has
-// been silent is passed over, and dropped when it has not been heard of for WaiterTTL.
+// been silent for a heartbeat is passed over, and dropped when it has not been heard of for WaiterTTL.
 type localLine struct {
 	tickets []localTicket
 	alive   map[string]time.Time // by engine
@@ -33,7 +33,7 @@ func (l *localLine) place(op *Op, now time.Time) (first string, ahead int, stand
 		switch {
 		case engineOfTicket(t.ticket) == op.Waiter:
 			return t.ticket, ahead, true
-		case !now.Before(l.alive[engineOfTicket(t.ticket)].Add(silence - WaiterTTL)):
+		case !now.Before(l.alive[engineOfTicket(t.ticket)].Add(heartbeat - WaiterTTL)):
 			continue
 		case op.Kind == Exclusive || t.kind != op.Kind:
 			return "", ahead, false

@@ -108,7 +108,8 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithFair serves the waiters of all processes in order of arrival by the server's clock. Nobody passes them who asks
 // with WithFair as well; one that does not, and comes when the key is free, may. A process that has not been heard of for
-// half of WaiterTTL (2.5 s), since it has died or stands still, is passed over; it keeps its place for WaiterTTL (5 s).
+// 1 s, since it has died or stands still, is passed over; it keeps its place for WaiterTTL (5 s). So each process says
+// three times a second that it waits for the key.
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
 // WithShared takes the key as one of many readers: no exclusive holder beside them. While an exclusive one waits, no new

@@ -25,12 +25,12 @@
 --
 -- line is a sorted set of two things: tickets (kind, engine, 16 digits) by their arrival in µs, and engines by the time
 -- in ms until which they count as alive. A ticket of an engine that is dead is dropped by whoever stands behind it. One of
--- an engine that has been silent for half of that time is passed over, and keeps its place. An engine's places are its own
+-- an engine that has been silent for a heartbeat is passed over, and keeps its place. An engine's places are its own
 -- to distribute: whoever asks for it takes its first one.
 local call = redis.call
 local sub, byte, find, match, format = string.sub, string.byte, string.find, string.match, string.format
 local publish, patience = ARGV[1], tonumber(ARGV[2])
-local silence = patience / 2
+local heartbeat = patience / 5
 if publish == 'SPUBLISH' and not redis.REDIS_VERSION_NUM then
   publish = 'PUBLISH' -- a server older than 7
 end
@@ -189,10 +189,10 @@ local function place(o)
       local heard = alive - patience
       if alive <= nowms then
         call('ZREM', o.line, ticket)
-      elseif heard + silence <= nowms then
+      elseif heard + heartbeat <= nowms then
         passed = passed + 1
       elseif o.kind == 'x' or byte(ticket) ~= byte(o.kind) then
-        return nil, heard + silence - nowms
+        return nil, heard + heartbeat - nowms
       else
         ahead = ahead + 1
       end
@@ -341,7 +341,7 @@ local function try(o)
   if o.fair then
     first, ahead = place(o)
     if not first then
-      return refuse(o, at, ahead)
+      return refuse(o, at, room(o, at, 0) and ahead)
     end
   end
   if not barred(o) and room(o, at, ahead) then

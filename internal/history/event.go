@@ -17,6 +17,7 @@ type what string
 
 const (
 	asked     what = "ask"     // Acquire is about to be called
+	heard     what = "hear"    // the store has answered an operation that says it waits
 	got       what = "got"     // it returned a lease
 	refused   what = "refused" // it returned an error
 	still     what = "still"   // the lease is live, until a later deadline perhaps
@@ -28,6 +29,8 @@ const (
 // event is one line of a history.
 type event struct {
 	At       int64     `json:"t"`
+	Sent     int64     `json:"sent,omitempty"`
+	Granted  bool      `json:"granted,omitempty"`
 	Hold     int64     `json:"h"`
 	What     what      `json:"e"`
 	Key      string    `json:"k,omitempty"`
@@ -111,6 +114,12 @@ func (r *Recorder) Ask(q Request) *Entry {
 func (e *Entry) write(line event) {
 	line.Hold = e.id
 	e.recorder.write(line)
+}
+
+// Heard is called when the store has answered an operation of a fair waiter, which went out at sent: the waiter stands in
+// line and its engine lives; or it has been, or may have been, granted what it waits for, and has no place any more.
+func (e *Entry) Heard(sent int64, granted bool) {
+	e.write(event{At: Now(), Sent: sent, What: heard, Granted: granted})
 }
 
 // Refused is called when Acquire returned an error.

@@ -18,16 +18,22 @@ type Hold struct {
 	Fence   int64 // 0: none
 
 	Asked    int64
-	Start    int64 // Acquire returned it
-	Until    int64 // the last deadline known while the store stood behind it
-	Local    int64 // the last deadline known, that of a degraded lease included
-	Seen     int64 // it was live, the last time that its holder looked
-	LostAt   int64 // its holder heard of the loss, which may have been some time before
-	LeftAt   int64 // Release was called
-	Degraded bool  // the store did not stand behind it when it was granted
+	Heard    []Sign // it stood in line then, and its engine lived
+	Grants   []Sign // what was granted; all but the last came too late
+	Start    int64  // Acquire returned it
+	Until    int64  // the last deadline known while the store stood behind it
+	Local    int64  // the last deadline known, that of a degraded lease included
+	Seen     int64  // it was live, the last time that its holder looked
+	LostAt   int64  // its holder heard of the loss, which may have been some time before
+	LeftAt   int64  // Release was called
+	Degraded bool   // the store did not stand behind it when it was granted
 	Left     string
 	Refused  string
+	GaveUp   int64 // Acquire returned an error
 }
+
+// Sign is an operation: the store has carried it out in between.
+type Sign struct{ Sent, Answered int64 }
 
 // Granted reports whether there was a lease at all.
 func (h *Hold) Granted() bool { return h.Start != 0 }
@@ -142,8 +148,14 @@ func (h *Hold) take(e event) {
 	case asked:
 		h.Request = Request{e.Key, e.Kind, e.Limit, e.Fair}
 		h.Asked = e.At
+	case heard:
+		if e.Granted {
+			h.Grants = append(h.Grants, Sign{e.Sent, e.At})
+		} else {
+			h.Heard = append(h.Heard, Sign{e.Sent, e.At})
+		}
 	case refused:
-		h.Refused = e.Err
+		h.Refused, h.GaveUp = e.Err, e.At
 	case got:
 		h.Start, h.Seen, h.Fence, h.Degraded, h.Until, h.Local = e.At, e.At, e.Fence, e.Degraded, e.Until, e.Until
 	case still:

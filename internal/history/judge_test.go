@@ -81,18 +81,48 @@ func TestFences(t *testing.T) {
 }
 
 func TestOrder(t *testing.T) {
-	const slack = 10
+	const heartbeat = 100
+	// Each is heard of at these times, within 2.
+	waits := func(p string, fence, asked, start int64, at ...int64) *Hold {
+		h := hold(p, fence, asked, start, start+10, fair)
+		for _, at := range at {
+			h.Heard = append(h.Heard, Sign{at - 1, at + 1})
+		}
+		h.Grants = []Sign{{start - 2, start}}
+		return h
+	}
+	gaveUp := func(p string, asked, until int64, at ...int64) *Hold {
+		h := waits(p, 0, asked, until, at...)
+		h.Start, h.Grants, h.GaveUp = 0, nil, until
+		return h
+	}
+	late := func(h *Hold, at int64) *Hold {
+		h.Grants = append([]Sign{{at - 1, at + 1}}, h.Grants...)
+		return h
+	}
 	for name, c := range map[string]struct {
 		holds []*Hold
 		want  string
 	}{
-		"in order":              {[]*Hold{hold("a", 1, 100, 200, 300, fair), hold("b", 2, 120, 300, 400, fair)}, ""},
-		"a push in":             {[]*Hold{hold("a", 2, 100, 300, 300, fair), hold("b", 1, 120, 200, 400, fair)}, "served before"},
-		"nearly at once":        {[]*Hold{hold("a", 2, 100, 300, 300, fair), hold("b", 1, 109, 200, 400, fair)}, ""},
-		"two places back":       {[]*Hold{hold("a", 3, 100, 300, 300, fair), hold("b", 1, 120, 200, 400, fair), hold("c", 2, 101, 200, 400, fair)}, "served before"},
-		"those without a place": {[]*Hold{hold("a", 2, 100, 300, 300, fair), hold("b", 1, 120, 200, 400)}, ""},
+		"in order":                       {[]*Hold{waits("a", 1, 100, 200, 110), waits("b", 2, 120, 210, 130)}, ""},
+		"a push in":                      {[]*Hold{waits("a", 2, 100, 210, 110), waits("b", 1, 120, 200, 130)}, "served before"},
+		"two places back":                {[]*Hold{waits("a", 3, 100, 220, 110), waits("b", 1, 120, 200, 130), waits("c", 2, 100, 210, 115)}, "served before"},
+		"asked for before it stood":      {[]*Hold{waits("a", 2, 100, 210, 120), waits("b", 1, 120, 200, 130)}, ""},
+		"a place is not known":           {[]*Hold{waits("a", 2, 100, 210), waits("b", 1, 120, 200, 130)}, ""},
+		"it need not stand in line":      {[]*Hold{waits("a", 2, 100, 210, 110), hold("b", 1, 120, 200, 230)}, ""},
+		"silent":                         {[]*Hold{waits("a", 2, 100, 310, 110, 200), waits("b", 1, 120, 307, 130)}, ""},
+		"not silent any more":            {[]*Hold{waits("a", 2, 100, 310, 110, 230), waits("b", 1, 120, 307, 130)}, "served before"},
+		"another of its engine speaks":   {[]*Hold{waits("a", 2, 100, 310, 110, 200), waits("b", 1, 120, 307, 130), gaveUp("a", 115, 240, 230)}, "served before"},
+		"another engine speaks":          {[]*Hold{waits("a", 2, 100, 310, 110, 200), waits("b", 1, 120, 307, 130), gaveUp("c", 115, 240, 230)}, ""},
+		"silent for long, and not then":  {[]*Hold{waits("a", 2, 100, 310, 110, 280), waits("b", 1, 120, 307, 130)}, "served before"},
+		"its place went to the first":    {[]*Hold{waits("a", 3, 100, 220, 110), waits("b", 2, 120, 200, 130), waits("a", 1, 90, 180)}, ""},
+		"the first had one":              {[]*Hold{waits("a", 3, 100, 220, 110), waits("b", 2, 120, 200, 130), waits("a", 1, 90, 180, 112)}, "served before"},
+		"the first had given up":         {[]*Hold{waits("a", 3, 100, 220, 110), waits("b", 2, 120, 200, 130), gaveUp("a", 90, 112)}, "served before"},
+		"a grant came too late":          {[]*Hold{late(waits("a", 2, 100, 210, 110, 140), 125), waits("b", 1, 120, 200, 130)}, ""},
+		"it had another place":           {[]*Hold{late(waits("a", 2, 90, 210, 100, 115), 110), waits("b", 1, 120, 200, 130)}, "served before"},
+		"what became of it is not known": {[]*Hold{waits("a", 3, 100, 220, 110), waits("b", 2, 120, 200, 130), gaveUp("a", 90, 0)}, ""},
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, Order(c.holds, slack), c.want) })
+		t.Run(name, func(t *testing.T) { expect(t, Order(c.holds, heartbeat), c.want) })
 	}
 }
 

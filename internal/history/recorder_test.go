@@ -34,7 +34,9 @@ func TestRecordAndRead(t *testing.T) {
 	}
 	b := create(t, paths[1], "b")
 	two := b.Ask(Request{Key: "k", Fair: true})
+	sent := Now()
 	_, err = locks.Acquire(t.Context(), "k")
+	two.Heard(sent, false)
 	two.Refused(err)
 	one.Releasing()
 	one.Released(lease.Release(t.Context()))
@@ -69,7 +71,8 @@ func TestRecordAndRead(t *testing.T) {
 	if span := time.Duration(h.Until - h.Start); span < 200*time.Millisecond || span > 320*time.Millisecond {
 		t.Errorf("renewed once, it ran %v past its start: %v", span, h)
 	}
-	if h := holds[1]; h.Granted() || h.Process != "b" || !h.Fair || h.Refused == "" {
+	if h := holds[1]; h.Granted() || h.Process != "b" || !h.Fair || h.Refused == "" || len(h.Heard) != 1 || len(h.Grants) != 0 ||
+		h.Heard[0].Sent != sent || h.Heard[0].Answered < sent || h.GaveUp < h.Heard[0].Answered {
 		t.Errorf("refused: %v", h)
 	}
 	if h := holds[2]; h.LostAt == 0 || h.End() > h.LostAt || h.End() > h.Until || h.Left == "" {

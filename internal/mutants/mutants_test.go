@@ -59,6 +59,11 @@ var mutants = []mutant{
 		pkg: "./core", test: "TestNothingIsRenewedOnceItIsReleased", why: "renewals after the release began", tries: 1,
 	},
 	{
+		name:  "a fair waiter passes those who stand in line",
+		edits: []edit{{"core/lua/kinds.lua", "elseif o.kind == 'x' or byte(ticket) ~= byte(o.kind) then", "elseif byte(ticket) ~= byte(o.kind) then"}},
+		pkg:   "./core", test: "TestKindsUnderRandomKills/line", why: "fair order: ", tries: 3,
+	},
+	{
 		name: "the fallback has no gate",
 		edits: []edit{
 			{"core/enter.go", "clear := g.queue.len == 0 && !g.leading && g.compatible(&a.want)", "clear := g.queue.len == 0 && !g.leading"},
