@@ -181,7 +181,8 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent time.Time) *tenure {
 	}
 	return &tenure{locks: a.locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded,
 		open: op.Open, degradedWhy: op.DegradedReason, renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL),
-		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, asked: now, slot: -1}
+		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, given: op.Fenced,
+		asked: now, slot: -1}
 }
 
 // free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
@@ -259,10 +260,10 @@ func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) err
 	}
 }
 
-// refillOp returns the operation of a refill. The shard is locked.
-func (locks *Locks) refillOp(t *tenure) *Op {
+// refillOp returns the operation of a refill at now. The shard is locked.
+func (locks *Locks) refillOp(t *tenure, now time.Time) *Op {
 	op := t.op(Refill)
-	op.Fences = reserve
+	op.Fences = t.wantedFences(now)
 	return op
 }
 
@@ -285,7 +286,7 @@ func (locks *Locks) refill(t *tenure, op *Op) {
 		after = t.lose(lossReason(op.Verdict), t.lossFor(op.Verdict))
 	default:
 		if op.Fence >= t.fence { // which is given to nobody yet
-			t.fence, t.fenced = op.Fence, op.Fenced
+			t.fence, t.fenced, t.given = op.Fence, op.Fenced, op.Fenced
 		}
 		if op.Outside && t.chainEnd.IsZero() {
 			t.chainEnd = now.Add(handOffChain)

@@ -227,7 +227,7 @@ func (locks *Locks) endHold(ctx context.Context, l *Lease, keep time.Duration, n
 	if keep == 0 && t.handable(now) {
 		if t.wantsRefill(now) {
 			t.refilling = true
-			go locks.refill(t, locks.refillOp(t))
+			go locks.refill(t, locks.refillOp(t, now))
 		}
 		handed := t.fenced > 0
 		if handed {

@@ -3,6 +3,7 @@ package core_test
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/latchkit/latchkit/core"
@@ -22,5 +23,33 @@ func TestRefillBesideARenewal(t *testing.T) {
 		time.Sleep(50 * time.Microsecond) // lets them come to the gate; either order is right
 		release(t, lease)
 		others.Wait()
+	}
+}
+
+// A chain of short holds asks for more fences at a time, so that it seldom asks; one of long holds leaves them to others.
+func TestFencesAreAskedForAsTheyAreUsed(t *testing.T) {
+	for held, most := range map[time.Duration]int{3 * time.Microsecond: 1024, time.Millisecond: 128} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newScripted()
+			asked := 0 // at most, at a time
+			b.set(nil, func(op *core.Op) {
+				if op.Action == core.Refill {
+					asked = max(asked, op.Fences)
+				}
+			})
+			locks := newLocks(t, b)
+			var all sync.WaitGroup
+			for range 4000 {
+				all.Go(func() {
+					lease := acquire(t, locks, "k", core.WithWait(time.Minute))
+					time.Sleep(held)
+					release(t, lease)
+				})
+			}
+			all.Wait()
+			if asked != most {
+				t.Errorf("holds of %v ask for %d fences at a time, want %d", held, asked, most)
+			}
+		})
 	}
 }

@@ -63,6 +63,7 @@ type tenure struct {
 	first    int64     // the fence of the grant: the one that the backend shows
 	fence    int64     // the next fence for a hand-off
 	fenced   int       // how many are left from it on
+	given    int       // how many they were
 	asked    time.Time // when the backend was last asked for outside waiters
 	chainEnd time.Time // no hand-off after it: somebody outside waits; zero: nobody is known to
 
@@ -116,8 +117,10 @@ const (
 	// maxTenure caps a chain of hand-offs in any case, for the sake of waiters that nobody can see: other
 	// libraries' pollers.
 	maxTenure = time.Second
-	// reserve is how many fences a refill asks for.
-	reserve = 128
+	// A refill asks for reserve fences, and for up to mostFences where they are used up before handOffChain has passed.
+	// No more than are needed: a server gives one each µs, for all keys.
+	reserve    = 128
+	mostFences = 1024
 )
 
 // drift is what a lease's clock may be off by while it runs: 1 % and 2 ms, as in the RedLock algorithm.
@@ -181,9 +184,18 @@ func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
 	return lease
 }
 
-// wantsRefill tells whether it is time to ask for fences, or whether anyone outside waits.
+// wantsRefill tells whether it is time to ask for fences, or whether anyone outside waits. Early enough for those that are
+// left to last till the answer, and late enough for the server to have others: it gave what it had.
 func (t *tenure) wantsRefill(now time.Time) bool {
-	return !t.refilling && (t.fenced < reserve/2 || now.Sub(t.asked) >= handOffChain)
+	return !t.refilling && (t.fenced < max(t.given/4, min(t.given/2, firstHand)) || now.Sub(t.asked) >= handOffChain)
+}
+
+// wantedFences is how many a refill at now asks for.
+func (t *tenure) wantedFences(now time.Time) int {
+	if now.Sub(t.asked) >= handOffChain {
+		return reserve
+	}
+	return min(max(reserve, 2*t.given), mostFences)
 }
 
 // lose ends the tenure: it is final. It returns what must be done once the shard is unlocked: to tell the holders, and
