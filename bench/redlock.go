@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -13,7 +14,7 @@ import (
 	"github.com/latchkit/latchkit/internal/redistest"
 )
 
-// redlock: a majority of five servers, and then with one of them stopped.
+// redlock: a majority of five servers, by one goroutine and by many at once, and then with one server stopped.
 func redlock(s *stage) {
 	nodes := redistest.StartN(s, 5)
 	var counting []*redis.Client
@@ -21,7 +22,7 @@ func redlock(s *stage) {
 		counting = append(counting, n.NewClient(func(o *redis.Options) { o.PoolSize = 1 }))
 	}
 	open := func(name string) locker {
-		if name == redsyncName {
+		if strings.HasPrefix(name, redsyncName) {
 			return redsyncOver(nodes)
 		}
 		return oursOver(nodes)
@@ -33,24 +34,27 @@ func redlock(s *stage) {
 	s.contest([]string{oursName, redsyncName}, open, healthy)
 	s.atLeast("redsync / latchkit", s.report.ratio(redsyncName, oursName, turn.perPair), "×", 2)
 
+	const ourMany, theirMany = oursName + ", 64 at once", redsyncName + ", 64 at once"
+	many := healthy
+	many.goroutines = redLockMany
+	many.key = func(g, _ int) string { return keys[g] }
+	s.contest([]string{ourMany, theirMany}, open, many)
+	s.atLeast("redsync / latchkit, 64 goroutines", s.report.ratio(theirMany, ourMany, turn.perPair), "×", 2)
+
 	at := open(oursName)
 	defer at.close()
+	keys = keysOf(1000) // its own: what another contender has left on two nodes keeps everybody out when a third is stopped
 	l.work(oursName, at)
-	const name = "latchkit, one stopped"
-	for _, stopped := range []bool{false, true} {
-		if stopped {
+	const alone, stopped = "latchkit, alone", "latchkit, one stopped"
+	for _, name := range []string{alone, stopped} {
+		if name == stopped {
 			nodes[2].Pause()
 		}
 		for range s.rounds {
-			t := l.work(name, at)
-			if !stopped {
-				t.Peer = "latchkit, alone"
-			}
-			s.report.Turns = append(s.report.Turns, t)
+			s.report.Turns = append(s.report.Turns, l.work(name, at))
 		}
 	}
-	ratio := s.report.typical(name, turn.pairP50) / s.report.typical("latchkit, alone", turn.pairP50)
-	s.atMost("one node stopped / healthy, medians of a pair", ratio, "×", 1.5)
+	s.atMost("one node stopped / healthy, medians of a pair", s.report.ratio(stopped, alone, turn.pairP50), "×", 1.5)
 	theirs := open(redsyncName)
 	defer theirs.close()
 	began := time.Now()
@@ -66,6 +70,9 @@ func redlock(s *stage) {
 	nodes[2].Resume()
 }
 
+// redLockMany goroutines hold a lock each, of different keys.
+const redLockMany = 64
+
 func oursOver(nodes []*redistest.Server) locker {
 	var clients []redis.UniversalClient
 	for _, n := range nodes {
@@ -80,7 +87,7 @@ func redsyncOver(nodes []*redistest.Server) locker {
 	var pools []redsyncpool.Pool
 	s := &sync4{}
 	for _, n := range nodes {
-		rdb := redis.NewClient(&redis.Options{Addr: n.Addr()})
+		rdb := redis.NewClient(&redis.Options{Addr: n.Addr(), PoolSize: redLockMany})
 		s.clients = append(s.clients, rdb)
 		pools = append(pools, goredis.NewPool(rdb))
 	}
