@@ -32,9 +32,9 @@ const (
 // While the backend is away Lead tries again, with growing pauses of up to 10 s, for as long as it takes. After an error
 // of fn it gives the key back and stands by again, after a pause that grows from 1 s to 1 min when it fails each time;
 // wrap fn to log its errors. A key that is kept after ReleaseAfter is waited for. A panic in fn passes through, and
-// releases. options are those of Acquire; WithWait has no effect.
-func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context) error, options ...Option) error {
-	s := standby{ctx: ctx, locker: l, key: key, fn: fn, options: append(options[:len(options):len(options)], WithWait(Forever))}
+// releases. opts are those of Acquire; WithWait has no effect.
+func Lead(ctx context.Context, l Locker, key string, fn func(ctx context.Context) error, opts ...Option) error {
+	s := standby{ctx: ctx, locker: l, key: key, fn: fn, options: append(opts[:len(opts):len(opts)], WithWait(Forever))}
 	away, failing := growing{least: leadPause, most: leadPauseMax}, growing{least: failPause, most: failPauseMax}
 	for {
 		began := time.Now()

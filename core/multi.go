@@ -23,11 +23,11 @@ type MultiLease struct {
 //
 // Where one server, or one slot of a Cluster, has all keys, 256 at most, l is a *Locks, and the holds are exclusive and
 // neither fair nor WithReplicas, one trip takes them all. Elsewhere, and when somebody holds one of them and the caller may
-// wait, they are taken one after the other. The wait is for all keys together. options are those of each key.
+// wait, they are taken one after the other. The wait is for all keys together. opts are those of each key.
 //
 // Errors are those of Acquire, with the key at fault in a *NotAcquiredError. What was taken by then is released, also
 // when ctx has ended; a release that fails is the engine's to repeat.
-func AcquireAll(ctx context.Context, l Locker, keys []string, options ...Option) (*MultiLease, error) {
+func AcquireAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*MultiLease, error) {
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: AcquireAll of no keys: allowed is one or more", ErrInvalidKey)
@@ -37,7 +37,7 @@ func AcquireAll(ctx context.Context, l Locker, keys []string, options ...Option)
 	if ours {
 		base = locks.settings
 	}
-	s, err := base.with(options)
+	s, err := base.with(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +50,9 @@ func AcquireAll(ctx context.Context, l Locker, keys []string, options ...Option)
 	if !ours || errors.Is(err, errApart) {
 		if s.wait > 0 && s.wait != Forever {
 			left := func() Option { return WithWait(max(0, time.Until(until))) }
-			leases, err = acquireInTurn(ctx, l, keys, func() []Option { return append(slices.Clip(options), left()) })
+			leases, err = acquireInTurn(ctx, l, keys, func() []Option { return append(slices.Clip(opts), left()) })
 		} else {
-			leases, err = acquireInTurn(ctx, l, keys, func() []Option { return options })
+			leases, err = acquireInTurn(ctx, l, keys, func() []Option { return opts })
 		}
 	}
 	if err != nil {
