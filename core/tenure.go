@@ -187,7 +187,7 @@ func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
 // wantsRefill tells whether it is time to ask for fences, or whether anyone outside waits. Early enough for those that are
 // left to last till the answer, and late enough for the server to have others: it gave what it had.
 func (t *tenure) wantsRefill(now time.Time) bool {
-	return !t.refilling && (t.fenced < max(t.given/4, min(t.given/2, firstHand)) || now.Sub(t.asked) >= handOffChain)
+	return !t.refilling && (t.fenced < max(1, t.given/4, min(t.given/2, firstHand)) || now.Sub(t.asked) >= handOffChain)
 }
 
 // wantedFences is how many a refill at now asks for.
