@@ -86,7 +86,7 @@ func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 	defer g.shard.Unlock()
 	g.flying, a.crossed = true, a.arriving
 	if g.watch != nil {
-		g.watch.drain() // a release before this attempt is nothing that it could miss
+		g.watch.drain(a.want.Fair) // a release before this attempt is nothing that it could miss
 	}
 	waiting = g.refusal != nil || g.watch != nil
 	g.told = g.told || a.wait > 0

@@ -80,7 +80,8 @@ func (b turning) Watch(_ context.Context, _ string, wake func(by, next string)) 
 	return func() {}, nil
 }
 
-// Who is told that it is another's turn holds back for a moment, and no longer; who is told that it is its own does not.
+// Who is told that it is another's turn holds back for a moment, and no longer; who is told that it is its own does not, nor
+// who stands in line.
 func TestWaitersHoldBackWhenItIsAnothersTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := turning{whole{newScripted()}, make(chan func(by, next string), 1)}
@@ -94,10 +95,15 @@ func TestWaitersHoldBackWhenItIsAnothersTurn(t *testing.T) {
 		for _, turn := range []struct {
 			own         bool
 			least, most time.Duration
-		}{{own: true}, {least: 4 * time.Millisecond, most: 8 * time.Millisecond}} {
+			options     []core.Option
+		}{
+			{own: true},
+			{least: 4 * time.Millisecond, most: 8 * time.Millisecond},
+			{options: []core.Option{core.WithFair()}},
+		} {
 			lease := acquire(t, elsewhere, "k")
 			got := make(chan *core.Lease)
-			go func() { got <- acquire(t, locks, "k", core.WithWait(time.Minute)) }()
+			go func() { got <- acquire(t, locks, "k", append(turn.options, core.WithWait(time.Minute))...) }()
 			wake := <-b.wakes
 			synctest.Wait()
 			next := "another"

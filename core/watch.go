@@ -14,13 +14,15 @@ type watch struct {
 	stop   func()
 
 	mu   sync.Mutex
+	fair bool        // the leader stands in line
 	back *time.Timer // nudges when the leader has held back for long enough
 }
 
-// drain forgets the releases that came before the attempt that is made now.
-func (w *watch) drain() {
+// drain forgets the releases that came before the attempt that is made now, by a leader that is fair or not.
+func (w *watch) drain(fair bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.fair = fair
 	if w.back != nil {
 		w.back.Stop()
 	}
@@ -38,10 +40,15 @@ func (w *watch) nudge() {
 }
 
 // holdBack nudges a moment later, unless there is another release by then: it is another engine's turn. Where each gets
-// its turn in time, the others' leaders try once in a round, and not at each release.
+// its turn in time, the others' leaders try once in a round, and not at each release. One that stands in line has no turn
+// but by the line, and would hold back for as long as others take turns: it does not.
 func (w *watch) holdBack() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.fair {
+		w.nudge()
+		return
+	}
 	pause := 2*handOffChain + rand.N(2*handOffChain)
 	if w.back == nil {
 		w.back = time.AfterFunc(pause, w.nudge)
@@ -63,7 +70,7 @@ func (locks *Locks) nudge(key string) {
 
 // subscribe gives the gate its watch. When it stands, a try made from now on cannot miss a release.
 func (a *acquisition) subscribe(g *gate) *watch {
-	w := &watch{wake: make(chan struct{}, 1), stop: func() {}}
+	w := &watch{wake: make(chan struct{}, 1), stop: func() {}, fair: a.want.Fair}
 	if watcher, ok := a.locks.backend.(Watcher); ok {
 		limit := time.Now().Add(tripLimit)
 		if !a.until.IsZero() {
