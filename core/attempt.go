@@ -182,7 +182,7 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent time.Time) *tenure {
 	return &tenure{locks: a.locks, gate: g, want: a.want, owner: op.Owner, home: op.Home, degraded: op.Degraded,
 		open: op.Open, degradedWhy: op.DegradedReason, renew: a.renew, began: now, deadline: validUntil(sent, a.want.TTL),
 		renewAt: sent.Add(a.want.TTL / 3), first: op.Fence, fence: op.Fence, fenced: op.Fenced, given: op.Fenced,
-		asked: now, slot: -1}
+		givenAt: now, asked: now, slot: -1}
 }
 
 // free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
@@ -285,9 +285,7 @@ func (locks *Locks) refill(t *tenure, op *Op) {
 	case op.Verdict == Absent, op.Verdict == Foreign:
 		after = t.lose(lossReason(op.Verdict), t.lossFor(op.Verdict))
 	default:
-		if op.Fence >= t.fence { // which is given to nobody yet
-			t.fence, t.fenced, t.given = op.Fence, op.Fenced, op.Fenced
-		}
+		t.refilled(op, now)
 		if op.Outside && t.chainEnd.IsZero() {
 			t.chainEnd = now.Add(handOffChain)
 		} else if !op.Outside {

@@ -30,16 +30,18 @@ func TestRefillBesideARenewal(t *testing.T) {
 func TestFencesAreAskedForAsTheyAreUsed(t *testing.T) {
 	for held, most := range map[time.Duration]int{3 * time.Microsecond: 1024, time.Millisecond: 128} {
 		synctest.Test(t, func(t *testing.T) {
+			const holds = 4000
 			b := newScripted()
-			asked := 0 // at most, at a time
+			asked, total := 0, 0 // at most, at a time; and in all
 			b.set(nil, func(op *core.Op) {
 				if op.Action == core.Refill {
 					asked = max(asked, op.Fences)
+					total += op.Fences
 				}
 			})
 			locks := newLocks(t, b)
 			var all sync.WaitGroup
-			for range 4000 {
+			for range holds {
 				all.Go(func() {
 					lease := acquire(t, locks, "k", core.WithWait(time.Minute))
 					time.Sleep(held)
@@ -49,6 +51,9 @@ func TestFencesAreAskedForAsTheyAreUsed(t *testing.T) {
 			all.Wait()
 			if asked != most {
 				t.Errorf("holds of %v ask for %d fences at a time, want %d", held, asked, most)
+			}
+			if total > 4*holds {
+				t.Errorf("%d holds of %v have asked for %d fences", holds, held, total)
 			}
 		})
 	}

@@ -64,6 +64,7 @@ type tenure struct {
 	fence    int64     // the next fence for a hand-off
 	fenced   int       // how many are left from it on
 	given    int       // how many they were
+	givenAt  time.Time // and since when
 	asked    time.Time // when the backend was last asked for outside waiters
 	chainEnd time.Time // no hand-off after it: somebody outside waits; zero: nobody is known to
 
@@ -117,8 +118,9 @@ const (
 	// maxTenure caps a chain of hand-offs in any case, for the sake of waiters that nobody can see: other
 	// libraries' pollers.
 	maxTenure = time.Second
-	// A refill asks for reserve fences, and for up to mostFences where they are used up before handOffChain has passed.
-	// No more than are needed: a server gives one each µs, for all keys.
+	// A refill for fences asks for reserve of them, and for up to mostFences where they are used up before handOffChain has
+	// passed. No more than are needed: a server gives one each µs, for all keys, and the counters of a RedLock run ahead of
+	// the clock when more are taken.
 	reserve    = 128
 	mostFences = 1024
 )
@@ -184,18 +186,41 @@ func (t *tenure) newLease(a *acquisition, fence int64, now time.Time) *Lease {
 	return lease
 }
 
-// wantsRefill tells whether it is time to ask for fences, or whether anyone outside waits. Early enough for those that are
-// left to last till the answer, and late enough for the server to have others: it gave what it had.
+// wantsRefill tells whether it is time to ask for fences, or whether anyone outside waits.
 func (t *tenure) wantsRefill(now time.Time) bool {
-	return !t.refilling && (t.fenced < max(1, t.given/4, min(t.given/2, firstHand)) || now.Sub(t.asked) >= handOffChain)
+	return !t.refilling && (t.runsShort() || now.Sub(t.asked) >= handOffChain)
 }
 
-// wantedFences is how many a refill at now asks for.
+// runsShort tells whether it is time to ask for fences: early enough for those that are left to last till the answer, and
+// late enough for the server to have others, for it gave what it had.
+func (t *tenure) runsShort() bool {
+	return t.fenced < max(1, t.given/4, min(t.given/2, firstHand))
+}
+
+// wantedFences is how many a refill at now asks for: one, for it cannot be none, where it is only to tell of outside
+// waiters.
 func (t *tenure) wantedFences(now time.Time) int {
-	if now.Sub(t.asked) >= handOffChain {
-		return reserve
+	switch {
+	case !t.runsShort():
+		return 1
+	case now.Sub(t.givenAt) < handOffChain:
+		return min(max(reserve, 2*t.given), mostFences)
+	default:
+		return max(reserve, t.given/2)
 	}
-	return min(max(reserve, 2*t.given), mostFences)
+}
+
+// refilled takes what a refill was given, unless more is left: the fences of both are the tenure's own.
+func (t *tenure) refilled(op *Op, now time.Time) {
+	if op.Fence < t.fence { // which is given to nobody yet
+		return
+	}
+	if op.Fenced > t.fenced {
+		t.fence, t.fenced = op.Fence, op.Fenced
+	}
+	if op.Fences > 1 {
+		t.given, t.givenAt = t.fenced, now
+	}
 }
 
 // lose ends the tenure: it is final. It returns what must be done once the shard is unlocked: to tell the holders, and
