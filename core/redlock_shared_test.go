@@ -231,17 +231,21 @@ func TestRedLockInspectsReaders(t *testing.T) {
 	first := acquire(t, one, "k", core.WithShared(), core.WithTTL(40*time.Second))
 	second := acquire(t, two, "k", core.WithShared(), core.WithTTL(20*time.Second))
 	ns.allRead(t, "k", 2)
-	must(t, ns[0].Client().Del(t.Context(), "k").Err()) // a majority tells of them still
 	info, err := one.Inspect(t.Context(), "k")
-	if err != nil || !info.Held || info.Kind != core.Shared || info.Completed || len(info.Holders) != 2 ||
-		info.Nodes[0].Holds || !info.Nodes[1].Holds || info.Waiters != 0 {
+	if err != nil || len(info.Holders) != 2 {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	for _, h := range info.Holders {
+	for _, h := range info.Holders { // a third node may say another fence, and counts for as much as another when there are two
 		lease := map[string]*core.Lease{"one": first, "two": second}[h.Label]
 		if lease == nil || h.Fence != lease.Fence() || h.Here != (lease == first) || h.Remaining <= 0 || time.Since(h.Since).Abs() > time.Minute {
 			t.Errorf("%+v", h)
 		}
+	}
+	must(t, ns[0].Client().Del(t.Context(), "k").Err()) // a majority tells of them still
+	info, err = one.Inspect(t.Context(), "k")
+	if err != nil || !info.Held || info.Kind != core.Shared || info.Completed || len(info.Holders) != 2 ||
+		info.Nodes[0].Holds || !info.Nodes[1].Holds || info.Waiters != 0 {
+		t.Fatalf("%+v, %v", info, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
