@@ -377,6 +377,36 @@ func TestRedLockWaitingReaderBarsNobody(t *testing.T) {
 	readBy(t, b, "3", 30*time.Second)
 }
 
+// Those who died while they waited are forgotten with the next who waits, of whichever kind: where somebody always does, a
+// node would collect them.
+func TestRedLockDeadWaitersAreForgotten(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	const companion = "latchkit~wait:{k}"
+	lease := acquire(t, newLocks(t, ns.redlock()), "k")
+	for i, options := range [][]core.Option{nil, {core.WithShared()}} {
+		past := float64(time.Now().Add(-time.Minute).UnixMilli())
+		for _, s := range ns {
+			must(t, s.Client().ZAdd(t.Context(), companion, redis.Z{Score: past, Member: "writer"}, redis.Z{Score: 2e15 + past, Member: "reader"}).Err())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		locks, waits := newLocks(t, ns.redlock()), make(chan error)
+		go func() {
+			_, err := locks.Acquire(ctx, "k", append(options, core.WithWait(core.Forever))...)
+			waits <- err
+		}()
+		for _, s := range ns {
+			eventually(t, 5*time.Second, fmt.Sprintf("only number %d waits", i), func() bool {
+				waiters := s.Client().ZRange(t.Context(), companion, 0, -1).Val()
+				return len(waiters) == 1 && waiters[0] != "writer" && waiters[0] != "reader"
+			})
+		}
+		cancel()
+		wantErr(t, <-waits, context.Canceled)
+	}
+	release(t, lease)
+}
+
 // A writer that a majority has let in waits nowhere any more, not at the nodes that had refused it either: readers would be
 // kept out there when it has left.
 func TestRedLockWriterInsideDoesNotWait(t *testing.T) {

@@ -167,9 +167,10 @@ local function others()
       return 'C,' .. ttl
     end
     if waits then
-      local waiting, addend = ARGV[2], shared and MILD or 0
-      call('ZREMRANGEBYSCORE', companion, addend, addend + nowms - 1)
-      call('ZADD', companion, addend + nowms + waiting, ARGV[1])
+      local waiting = ARGV[2]
+      call('ZREMRANGEBYSCORE', companion, 0, nowms - 1)
+      call('ZREMRANGEBYSCORE', companion, MILD, MILD + nowms - 1)
+      call('ZADD', companion, (shared and MILD or 0) + nowms + waiting, ARGV[1])
       call('PEXPIRE', companion, waiting * 2)
     end
     local tag, note = 'readers', value
