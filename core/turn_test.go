@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/latchkit/latchkit/core"
 	"github.com/latchkit/latchkit/internal/redistest"
 )
@@ -15,7 +17,8 @@ import (
 // dead, is named no more.
 func TestAReleaseNamesWhoseTurnItIs(t *testing.T) {
 	t.Parallel()
-	b := core.Redis(redistest.Start(t).Client())
+	rdb := redistest.Start(t).Client()
+	b := core.Redis(rdb)
 	engine := func(digit string) string { return strings.Repeat(digit, 16) }
 	do := func(a core.Action, digit string) *core.Op {
 		t.Helper()
@@ -49,6 +52,13 @@ func TestAReleaseNamesWhoseTurnItIs(t *testing.T) {
 		if op := do(core.Try, digit); op.Verdict != core.Refused {
 			t.Fatalf("verdict %v, want Refused", op.Verdict)
 		}
+	}
+	// Nor is it when b has waited for so long that it does not count for much longer.
+	short := redis.Z{Score: float64(time.Now().Add(time.Second).UnixMilli()), Member: engine("b")}
+	must(t, rdb.ZAdd(t.Context(), "latchkit~wait:{k}", short).Err())
+	do(core.Try, "b")
+	if score := rdb.ZScore(t.Context(), "latchkit~wait:{k}", engine("b")).Val(); score < short.Score+2000 {
+		t.Errorf("it counts for %v ms more", score-short.Score)
 	}
 	do(core.Release, "a")
 	told("a", "b")

@@ -175,10 +175,14 @@ for i = 1, #actions do
           call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
           call('ZREMRANGEBYSCORE', companion, '1e15', '(' .. format('%.0f', 1e15 + nowms))
           call('ZREMRANGEBYSCORE', companion, '2e15', '(' .. format('%.0f', 2e15 + nowms))
-          -- The order of the scores is whose turn it is, so one that comes again keeps its own till it runs short.
+          -- The order of the scores is whose turn it is. One that comes again keeps its own till it runs short, and then gets
+          -- the least that will do: so it stays before all who came later, or it would never be the first where many wait. Among
+          -- those who have waited for as long as that it is chance.
           local own = tonumber(call('ZSCORE', companion, engine) or '0')
-          if own < nowms + patience * 2 / 3 or own >= 1e15 then
-            call('ZADD', companion, nowms + patience, engine)
+          local least = nowms + math.floor(patience * 2 / 3)
+          if own < least or own >= 1e15 then
+            local waits = own > 0 and own < 1e15
+            call('ZADD', companion, waits and least or nowms + patience, engine)
             call('PEXPIRE', companion, patience * 2)
           end
         end
