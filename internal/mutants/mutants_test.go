@@ -36,7 +36,7 @@ var mutants = []mutant{
 	{
 		name:  "an extension does not check the owner",
 		edits: []edit{{"core/lua/lock.lua", "elseif value == nil or sub(value, 1, 32) ~= owner then", "elseif value == nil then"}},
-		pkg:   "./internal/chaos", test: "TestChaos/redis/restart-empty", why: "the victim asks for more time, and is told", tries: 1,
+		pkg:   "./internal/chaos", test: "TestChaos/redis/restart-empty", why: "the victim asks for more time, and is told", tries: 10,
 	},
 	{
 		name:  "the deadline leaves nothing for clocks that drift",
@@ -69,7 +69,7 @@ var mutants = []mutant{
 			{"core/enter.go", "clear := g.queue.len == 0 && !g.leading && g.compatible(&a.want)", "clear := g.queue.len == 0 && !g.leading"},
 			{"fallback/ledger.go", "r := e.room(g.hold, g.root(), waiter, now); r != nil", "r := e.room(g.hold, g.root(), waiter, now); r != nil && false"},
 		},
-		pkg: "./internal/chaos", test: "TestChaos/fallback/refuse", why: "overlap in one process: ", tries: 3,
+		pkg: "./internal/chaos", test: "TestChaos/fallback/refuse", why: "overlap in one process: ", tries: 10,
 	},
 }
 
