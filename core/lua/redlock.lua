@@ -219,7 +219,7 @@ local function others()
         -- There is no holder: what keeps this one out is the node.
         return not remembers and 'U' or left > 0 and 'Q,' .. left or 'T', 5
       elseif not shared then
-        return 'R,0,readers,0,', 5 -- they have died in this moment
+        return 'R,1,readers,0,', 5 -- they have died in this moment
       end
       local last = reserve(n, tonumber(ARGV[at + 4]))
       last = last + n - 1 - last % n
