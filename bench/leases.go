@@ -30,7 +30,7 @@ func leases(s *stage) {
 	s.atMost("renewals of 10,000 leases, TTL 15 s: client CPU", 100*client.Seconds()/watched.Seconds(), "% of a core", 2)
 	s.atMost("goroutines more than with one lease", float64(grown), "", 8)
 	s.atMost("memory of a lease", perLease, "B", 1024)
-	s.fact("renewals: %.0f extensions in %.0f scripts in %v; server CPU %.2f %% of a core", server.calls/2, server.scripts, watched,
+	s.fact("renewals: %.0f extensions in %.0f scripts in %v; server CPU %.2f %% of a core", server.calls/3, server.scripts, watched,
 		100*server.cpu.Seconds()/watched.Seconds())
 }
 

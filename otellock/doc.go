@@ -21,7 +21,7 @@
 //	latchkit.waited_backend  in trips to the backend
 //	latchkit.waited_holder   for a holder elsewhere
 //	latchkit.max_wait        how long it was allowed to wait; absent where not at all, and for core.Forever
-//	latchkit.fence           when acquired
+//	latchkit.fence           when acquired; 0 where degraded
 //	latchkit.degraded, latchkit.handoff, latchkit.reentry, latchkit.completed   where true
 //	error.type               a word of ours, such as unavailable or lost
 //
