@@ -57,7 +57,7 @@ func TestConformanceLeastPrivilege(t *testing.T) {
 			for i, s := range servers {
 				nodes[i] = s.NewClient(login)
 			}
-			return core.RedLock(nodes)
+			return core.RedLock(nodes, core.WithNodeTimeout(time.Second)) // as TestConformanceRedLock
 		})
 	})
 }
