@@ -24,6 +24,7 @@ type acquisition struct {
 	spare  chan turn // what ready was in an earlier life, empty
 	queued bool      // guarded by the shard, as are leads, prev and next
 	leads  bool
+	stays  bool // in the queue for as long as somebody of this process is in its way: see mayAsk
 	quits  bool // it has left without the lock, and what the backend knows of it is withdrawn
 	// arriving: an Arrive is on its way; crossed: one was while an attempt was. Guarded by the shard.
 	arriving, crossed bool

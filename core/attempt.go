@@ -133,22 +133,33 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 		a.locks.undo.add(op, true)
 		return nil, a.stepDown(g, a.interrupted(g, err), false)
 	}
-	lease := a.begin(g, op, sent)
-	if lease == nil {
+	lease, err := a.begin(g, op, sent)
+	if err == errAgain {
 		a.locks.undo.add(op, true)
-		return nil, a.stepDown(g, ErrClosed, true)
+		return nil, err
+	}
+	if err != nil {
+		a.locks.undo.add(op, true)
+		return nil, a.stepDown(g, err, true)
 	}
 	return lease, nil
 }
 
-// begin starts the tenure, and its first hold; nil when the engine is closed.
-func (a *acquisition) begin(g *gate, op *Op, sent time.Time) *Lease {
+// begin starts the tenure, and its first hold. ErrClosed: the engine is closed. errAgain: somebody of this process is in
+// the way, and a leads no more.
+func (a *acquisition) begin(g *gate, op *Op, sent time.Time) (*Lease, error) {
 	locks, now := a.locks, a.answered
 	t := a.newTenure(g, op, sent)
 	g.shard.Lock()
 	defer g.shard.Unlock()
+	if !g.fits(a) {
+		a.stays = true
+		g.land(nil)
+		g.leave(a)
+		return nil, errAgain
+	}
 	if !locks.live.add() {
-		return nil
+		return nil, ErrClosed
 	}
 	g.queue.remove(a)
 	g.leading, a.leads = false, false
@@ -170,7 +181,7 @@ func (a *acquisition) begin(g *gate, op *Op, sent time.Time) *Lease {
 	}
 	g.land(verdict)
 	g.advance()
-	return lease
+	return lease, nil
 }
 
 // newTenure makes a tenure of a granted attempt that went out at sent.

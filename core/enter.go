@@ -18,7 +18,7 @@ func (a *acquisition) enter() (*Lease, error) {
 		return nil, ErrClosed
 	}
 	g := shard.open(a.want.Key)
-	clear := g.queue.len == 0 && !g.leading && g.compatible(&a.want)
+	clear := g.queue.len == 0 && !g.leading && g.mayAsk(a)
 	switch {
 	case clear:
 		a.leads, g.leading = true, true

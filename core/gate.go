@@ -103,6 +103,34 @@ func (g *gate) compatible(h *Hold) bool {
 	return h.Kind != Limited || same < h.Limit
 }
 
+// mayAsk tells whether a may go to the backend: nothing of this process is in its way, or nothing but readers and permits
+// behind which it waits for an exclusive hold. The backend refuses it while they last, and lets no new ones in meanwhile.
+func (g *gate) mayAsk(a *acquisition) bool {
+	if g.compatible(&a.want) {
+		return true
+	}
+	if a.wait == 0 || a.stays || a.want.Kind != Exclusive || a.want.Fair {
+		return false
+	}
+	for _, t := range g.tenures {
+		if t.want.Kind == Exclusive && !t.open {
+			return false
+		}
+	}
+	return true
+}
+
+// fits tells whether nobody of this process who has not let go is in the way of an exclusive hold that the backend has
+// granted: it may have forgotten those who asked before.
+func (g *gate) fits(a *acquisition) bool {
+	for _, t := range g.tenures {
+		if a.want.Kind == Exclusive && !t.open && t.state != releasing {
+			return false
+		}
+	}
+	return true
+}
+
 // open tells whether no holder of this process keeps an exclusive hold out.
 func (g *gate) open() bool {
 	for _, t := range g.tenures {
@@ -136,7 +164,7 @@ func (g *gate) advance() {
 		}
 		return
 	}
-	if !g.leading && g.compatible(&head.want) {
+	if !g.leading && g.mayAsk(head) {
 		g.leading, head.leads = true, true
 		head.signal(turn{})
 	}

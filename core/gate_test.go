@@ -240,3 +240,43 @@ func TestNoAttemptFollowsASpentWait(t *testing.T) {
 		release(t, lease)
 	})
 }
+
+// A writer that waits beside a reader of its own process asks the store, to keep new readers out. A store that has
+// forgotten the reader would grant it: nothing comes of it until the reader has let go or was told of its loss.
+func TestAWriterDoesNotPassTheReadersOfItsProcess(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *core.Lease){
+		"released": func(t *testing.T, reader *core.Lease) {
+			wantErr(t, reader.Release(t.Context()), core.ErrLost)
+		},
+		"lost": func(t *testing.T, reader *core.Lease) { <-reader.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := whole{newScripted()}
+				locks := newLocks(t, b, core.WithTTL(3*time.Second))
+				reader := acquire(t, locks, "k", core.WithShared())
+				if err := b.ForceRelease(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+				got := make(chan *core.Lease)
+				go func() { got <- acquire(t, locks, "k", core.WithWait(time.Minute)) }()
+				synctest.Wait()
+				if n := b.count(core.Try); n != 2 {
+					t.Errorf("%d tries, want the reader's and one of the writer", n)
+				}
+				select {
+				case <-got:
+					t.Fatal("it writes beside a reader who has not heard of its loss")
+				default:
+				}
+				if b.held(t, "k") {
+					t.Error("what the writer was granted is not given back")
+				}
+				end(t, reader)
+				writer := <-got
+				wantErr(t, reader.Context().Err(), context.Canceled)
+				release(t, writer)
+			})
+		})
+	}
+}

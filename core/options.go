@@ -113,8 +113,8 @@ func WithMaxHold(d time.Duration) Option {
 func WithFair() Option { return func(s *settings) { s.fair = true } }
 
 // WithShared takes the key as one of many readers: no exclusive holder beside them. While an exclusive one waits, no new
-// readers come in, but for other processes' while the waiter's own process holds a reader; where one always waits, only
-// WithFair, for all of them, lets readers in. A reader dies alone: its end keeps nobody out for longer than its own TTL.
+// readers come in; where one always does, only WithFair, for all of them, lets readers in. A reader dies alone: its end
+// keeps nobody out for longer than its own TTL.
 func WithShared() Option {
 	return func(s *settings) {
 		if s.kind == Limited {

@@ -17,6 +17,7 @@ var kindsSuite = []suiteTest{
 	{"ReadersShareAndWritersDoNot", readersShare},
 	{"ReadersBehindAWriterComeTogether", readersComeTogether},
 	{"WaitingWriterKeepsReadersOut", waitingWriter},
+	{"WaitingWriterThatReadsKeepsReadersOut", waitingWriterReads},
 	{"WriterThatGaveUpLetsReadersIn", writerGivesUp},
 	{"EachReaderHasItsOwnDeadline", readersDeadlines},
 	{"WriterMayReadAndReaderMayNotWrite", upgrade},
@@ -159,6 +160,28 @@ func waitingWriter(b *bench) {
 	stop.Store(true)
 	b.release(writer)
 	wg.Wait()
+}
+
+// waitingWriterReads is a writer whose own process has a reader.
+func waitingWriterReads(b *bench) {
+	b.needs(core.WithShared())
+	b.inspects()
+	one, two, three := b.engine(), b.engine(), b.engine()
+	first, own := b.acquire(one, "k", core.WithShared()), b.acquire(two, "k", core.WithShared())
+	got := b.later(two, core.WithWait(20*time.Second))
+	b.waiters(one, 1)
+	b.refused(three, "k", core.WithShared())
+	b.refused(two, "k", core.WithShared())
+	b.release(own)
+	b.release(first)
+	writer := b.within(soon, got)
+	b.refused(two, "k", core.WithShared())
+	b.release(writer)
+	own = b.acquire(two, "k", core.WithShared())
+	got = b.later(two, core.WithWait(20*time.Second))
+	b.waiters(one, 1)
+	b.release(own)
+	b.release(b.within(soon, got))
 }
 
 func writerGivesUp(b *bench) {
