@@ -20,11 +20,12 @@ func TestAReleaseNamesWhoseTurnItIs(t *testing.T) {
 	rdb := redistest.Start(t).Client()
 	b := core.Redis(rdb)
 	engine := func(digit string) string { return strings.Repeat(digit, 16) }
-	do := func(a core.Action, digit string) *core.Op {
+	other := &core.Op{Action: core.Try, Hold: core.Hold{Key: "of another kind", Kind: core.Shared, TTL: time.Minute}, Owner: engine("9") + engine("9"), Fences: 1}
+	do := func(a core.Action, digit string, beside ...*core.Op) *core.Op {
 		t.Helper()
 		op := &core.Op{Action: a, Hold: core.Hold{Key: "k", TTL: time.Minute}, Owner: engine(digit) + engine(digit),
 			Waiter: engine(digit), Waiting: true, Fences: 1}
-		b.Do(t.Context(), []*core.Op{op})
+		b.Do(t.Context(), append(beside, op))
 		if op.Err != nil {
 			t.Fatal(op.Err)
 		}
@@ -60,6 +61,7 @@ func TestAReleaseNamesWhoseTurnItIs(t *testing.T) {
 	if score := rdb.ZScore(t.Context(), "latchkit~wait:{k}", engine("b")).Val(); score < short.Score+2000 {
 		t.Errorf("it counts for %v ms more", score-short.Score)
 	}
+	do(core.Try, "b", other) // nor is it in a batch with other kinds
 	do(core.Release, "a")
 	told("a", "b")
 	do(core.Try, "b")

@@ -225,7 +225,14 @@ local function register(o, at)
   call('ZREMRANGEBYSCORE', o.wait, int(FAIR), '(' .. int(FAIR + nowms))
   call('ZREMRANGEBYSCORE', o.wait, int(MILD), '(' .. int(MILD + nowms))
   local addend = o.kind ~= 'x' and MILD or o.fair and FAIR or 0
-  call('ZADD', o.wait, int(addend + nowms + patience), o.waiter)
+  local ends = addend + nowms + patience
+  if addend == 0 then
+    local own = tonumber(call('ZSCORE', o.wait, o.waiter) or nil)
+    if own and own < FAIR then
+      ends = math.max(own, nowms + math.floor(patience * 2 / 3)) -- it keeps its turn, as in lua/lock.lua
+    end
+  end
+  call('ZADD', o.wait, int(ends), o.waiter)
   call('PEXPIRE', o.wait, int(2 * patience))
   return o.ticket ~= '' and arrive(o) or 0
 end
