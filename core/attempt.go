@@ -134,15 +134,13 @@ func (a *acquisition) establish(g *gate, op *Op, sent time.Time) (*Lease, error)
 		return nil, a.stepDown(g, a.interrupted(g, err), false)
 	}
 	lease, err := a.begin(g, op, sent)
-	if err == errAgain {
-		a.locks.undo.add(op, true)
-		return nil, err
-	}
 	if err != nil {
 		a.locks.undo.add(op, true)
-		return nil, a.stepDown(g, err, true)
 	}
-	return lease, nil
+	if err == ErrClosed {
+		err = a.stepDown(g, err, true)
+	}
+	return lease, err
 }
 
 // begin starts the tenure, and its first hold. ErrClosed: the engine is closed. errAgain: somebody of this process is in

@@ -123,8 +123,11 @@ func (g *gate) mayAsk(a *acquisition) bool {
 // fits tells whether nobody of this process who has not let go is in the way of an exclusive hold that the backend has
 // granted: it may have forgotten those who asked before.
 func (g *gate) fits(a *acquisition) bool {
+	if a.want.Kind != Exclusive {
+		return true
+	}
 	for _, t := range g.tenures {
-		if a.want.Kind == Exclusive && !t.open && t.state != releasing {
+		if !t.open && t.state != releasing {
 			return false
 		}
 	}

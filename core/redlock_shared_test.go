@@ -448,35 +448,20 @@ func TestRedLockReaderGivesBackWhatItTook(t *testing.T) {
 	eventually(t, time.Second, "what was taken is freed", func() bool { return ns.holders(t, "k") == 3 })
 }
 
-// What a node reads after the attempt is over takes nothing, not even for the moment until it is undone.
-func TestRedLockNoReaderLandsLate(t *testing.T) {
-	t.Parallel()
-	ns := startNodes(t, 3)
-	locks := newLocks(t, ns.redlock())
-	release(t, acquire(t, locks, "k", core.WithShared()))
-	fence := func(s *redistest.Server) string { return s.Client().Get(t.Context(), "latchkit~fence").Val() }
-	before := []string{fence(ns[0]), fence(ns[1])}
-	ns[0].Pause()
-	ns[1].Pause()
-	_, err := locks.Acquire(t.Context(), "k", core.WithShared())
-	wantErr(t, err, core.ErrUnavailable)
-	time.Sleep(200 * time.Millisecond) // past the not-after, which is told in a time that is ahead by a trip at most
-	ns[0].Resume()
-	ns[1].Resume()
-	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for i, s := range ns[:2] {
-			if now := fence(s); now != before[i] {
-				t.Fatalf("node %d has granted after the attempt was over: fence %s, was %s", i, now, before[i])
-			}
-		}
-	}
-	release(t, acquire(t, locks, "k", core.WithWait(5*time.Second)))
-}
-
 // Two readers that come together, of whom one takes the greatest of the answers that differ, and on just that one the
 // nodes of the other agree.
 func TestRedLockReadersShareNoFence(t *testing.T) {
 	t.Parallel()
+	for range 5 {
+		if readersCrossed(t) {
+			return
+		}
+	}
+	t.Fatal("the first was through before the second came, five times")
+}
+
+// readersCrossed is such a pair, unless a busy machine has kept the second for so long that they are none.
+func readersCrossed(t *testing.T) bool {
 	ns := startNodes(t, 3)
 	ns.enrol(t)
 	late := [2]*redistest.Proxy{ns[0].Proxy(t), ns[1].Proxy(t)}
@@ -497,17 +482,23 @@ func TestRedLockReadersShareNoFence(t *testing.T) {
 		late[i].Latency(time.Second)
 		cut[i].Cut()
 	}
-	first := make(chan *core.Op)
-	go func() { first <- readBy(t, slow, "1", 30*time.Second) }()
+	first := make(chan *core.Op, 1)
+	go func() {
+		defer close(first) // should it fail
+		first <- readBy(t, slow, "1", 30*time.Second)
+	}()
 	eventually(t, 10*time.Second, "both nodes have the first", func() bool { return fmt.Sprint(ns.readers(t, "k")) == "[1 1 0]" })
 	b := readBy(t, fast, "2", 30*time.Second)
 	a := <-first
+	if a == nil {
+		t.FailNow()
+	}
 	for i := range 2 {
 		late[i].Restore()
 		cut[i].Restore()
 	}
 	if b.Fence > last+16 {
-		t.Skip("the first was through before the second came: this shows nothing")
+		return false
 	}
 	if a.Fence != last+16-15+1 || b.Fence != last+16-15 {
 		t.Errorf("fences %d and %d, both of the block that ends with %d", a.Fence, b.Fence, last+16)
@@ -518,4 +509,5 @@ func TestRedLockReadersShareNoFence(t *testing.T) {
 			t.Errorf("the node says %q of the reader with fence %d", text, want)
 		}
 	}
+	return true
 }

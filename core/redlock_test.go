@@ -244,26 +244,31 @@ func TestRedLockConflict(t *testing.T) {
 
 // What a node reads after the attempt is over takes nothing, not even for the moment until it is undone.
 func TestRedLockNothingLandsLate(t *testing.T) {
-	ns := startNodes(t, 3)
-	locks := newLocks(t, ns.redlock())
-	release(t, acquire(t, locks, "k"))
-	fence := func(s *redistest.Server) string { return s.Client().Get(t.Context(), "latchkit~fence").Val() }
-	before := []string{fence(ns[0]), fence(ns[1])}
-	ns[0].Pause()
-	ns[1].Pause()
-	_, err := locks.Acquire(t.Context(), "k")
-	wantErr(t, err, core.ErrUnavailable)
-	time.Sleep(200 * time.Millisecond) // past the not-after, which is told in a time that is ahead by a trip at most
-	ns[0].Resume()
-	ns[1].Resume()
-	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for i, s := range ns[:2] {
-			if now := fence(s); now != before[i] {
-				t.Fatalf("node %d has granted after the attempt was over: fence %s, was %s", i, now, before[i])
+	for kind, opts := range map[string][]core.Option{"exclusive": nil, "shared": {core.WithShared()}} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			ns := startNodes(t, 3)
+			locks := newLocks(t, ns.redlock())
+			release(t, acquire(t, locks, "k", opts...))
+			fence := func(s *redistest.Server) string { return s.Client().Get(t.Context(), "latchkit~fence").Val() }
+			before := []string{fence(ns[0]), fence(ns[1])}
+			ns[0].Pause()
+			ns[1].Pause()
+			_, err := locks.Acquire(t.Context(), "k", opts...)
+			wantErr(t, err, core.ErrUnavailable)
+			time.Sleep(200 * time.Millisecond) // past the not-after, which is told in a time that is ahead by a trip at most
+			ns[0].Resume()
+			ns[1].Resume()
+			for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+				for i, s := range ns[:2] {
+					if now := fence(s); now != before[i] {
+						t.Fatalf("node %d has granted after the attempt was over: fence %s, was %s", i, now, before[i])
+					}
+				}
 			}
-		}
+			release(t, acquire(t, locks, "k", core.WithWait(5*time.Second)))
+		})
 	}
-	release(t, acquire(t, locks, "k", core.WithWait(5*time.Second)))
 }
 
 // L38: nodes restarted one after another, without memory, during a long hold: it survives, and so does its majority.
