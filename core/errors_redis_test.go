@@ -278,6 +278,30 @@ func TestDeniedLeavesNothing(t *testing.T) {
 	}
 }
 
+// A release that may not look any more says so: its lease is not lost.
+func TestDeniedReleaseSaysSo(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	for name, backend := range map[string]func(users []redis.UniversalClient) core.Backend{
+		"redis":     func(users []redis.UniversalClient) core.Backend { return core.Redis(users[0]) },
+		"redlock":   func(users []redis.UniversalClient) core.Backend { return core.RedLock(users) },
+		"timestamp": func(users []redis.UniversalClient) core.Backend { return core.Timestamp(users[0]) },
+	} {
+		var users []redis.UniversalClient
+		for _, s := range ns {
+			users = append(users, as(t, s, "+@all", "~*", "&*"))
+		}
+		locks := newLocks(t, backend(users))
+		lease := acquire(t, locks, name)
+		for _, s := range ns {
+			must(t, s.Client().Do(t.Context(), "ACL", "SETUSER", "user", "-get").Err())
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, core.ErrDenied) || errors.Is(err, core.ErrLost) {
+			t.Errorf("%s: %v, want ErrDenied", name, err)
+		}
+	}
+}
+
 // L43: what is no lock is left as it is.
 func TestConflict(t *testing.T) {
 	t.Parallel()

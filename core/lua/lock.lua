@@ -137,6 +137,9 @@ for i = 1, #actions do
       local function read(lock)
         local value = pcall('GET', lock)
         if type(value) == 'table' then
+          if not string.find(value.err, 'WRONGTYPE', 1, true) then
+            call('GET', lock) -- for its error: it was denied
+          end
           return nil
         end
         return value

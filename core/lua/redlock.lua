@@ -146,6 +146,8 @@ local function others()
     local value = pcall('GET', lock)
     if type(value) ~= 'table' then
       return value
+    elseif not string.find(value.err, 'WRONGTYPE', 1, true) then
+      call('GET', lock) -- for its error: it was denied
     end
     set = set or readers(nowms, stamp)
     if not set.tidy(lock, hold) then

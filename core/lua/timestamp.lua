@@ -70,6 +70,9 @@ local function read(lock)
     return false
   end
   if type(text) == 'table' then
+    if not string.find(text.err, 'WRONGTYPE', 1, true) then
+      call('GET', lock) -- for its error: it was denied
+    end
     return nil, -1
   end
   local ends = match(text, '^%d+$') and tonumber(text)
