@@ -233,8 +233,8 @@ func TestDeniedLeavesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client()
 	for name, rules := range map[string][]string{
-		"no GET":               {"+@all", "-get", "~*", "&*"},
 		"no SET":               {"+@all", "-set", "~*", "&*"},
+		"no GETSET":            {"+@all", "-getset", "~*", "&*"},
 		"no ZADD":              {"+@all", "-zadd", "~*", "&*"},
 		"no PTTL":              {"+@all", "-pttl", "~*", "&*"},
 		"no TIME":              {"+@all", "-time", "~*", "&*"},

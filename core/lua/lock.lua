@@ -51,23 +51,39 @@ for i = 1, #actions do
 
   local reply
   if (action == 116 or action == 119) and n == 1 then -- t, w
-    if not shared then
-      -- A fence above all before: the clock, as a rule. Fences grow by key, so different keys of a batch may share one;
-      -- there is another after a release, for the key might be the same.
-      if not seconds then
-        local clock = call('TIME')
-        seconds, micros = clock[1], sub('00000' .. clock[2], -6)
+    local condition = 'NX'
+    repeat
+      if not shared then
+        -- A fence above all before: the clock, as a rule. Fences grow by key, so different keys of a batch may share one;
+        -- there is another after a release, for the key might be the same.
+        if not seconds then
+          local clock = call('TIME')
+          seconds, micros = clock[1], sub('00000' .. clock[2], -6)
+        end
+        fence = seconds .. micros
+        if counter and counter - fence >= 0 then
+          fence = string.format('%.0f', counter + 1)
+        end
+        shared, granted = ':' .. fence .. ':' .. seconds .. '.' .. micros .. ':', 'G,' .. fence .. ',1,0;'
       end
-      fence = seconds .. micros
-      counter = counter or call('GET', KEYS[1])
-      if counter and (#counter > #fence or #counter == #fence and counter >= fence) then
-        fence = string.format('%.0f', counter + 1)
+      if not call('SET', lock, owner .. shared .. meta, condition, 'PX', ms) then
+        break
       end
-      shared, granted = ':' .. fence .. ':' .. seconds .. '.' .. micros .. ':', 'G,' .. fence .. ',1,0;'
-    end
-    if call('SET', lock, owner .. shared .. meta, 'NX', 'PX', ms) then
-      counter, spent, reply = fence, true, granted
-    end
+      -- The first grant saves its fence and learns of those before it in one command. The clock is above them unless it was
+      -- set back, or many were reserved just now: then the lock is written once more.
+      local last = not counter and pcall('GETSET', KEYS[1], fence)
+      if last and type(last) ~= 'string' then
+        call('DEL', lock)
+        call('GETSET', KEYS[1], fence) -- for its error
+      end
+      if last and last - fence >= 0 then
+        call('SET', KEYS[1], last) -- as it was, before anything can break off
+        counter, shared, condition = last, nil, 'XX'
+      else
+        spent = spent or counter and counter ~= fence
+        counter, reply = fence, granted
+      end
+    until reply
   elseif action == 114 then -- r
     local value = pcall('GET', lock)
     if value and type(value) == 'string' and sub(value, 1, 33) == owner .. ':' then
