@@ -104,7 +104,7 @@ func (a *acquisition) acquire() (*Lease, error) {
 		return a.join(c)
 	}
 	if a.wait > 0 {
-		a.began = time.Now()
+		a.began = a.locks.clock.now()
 		if a.wait != Forever {
 			a.until = a.began.Add(a.wait)
 		}

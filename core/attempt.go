@@ -20,7 +20,7 @@ const (
 // attempt asks the backend for the hold, again where the backend cannot serve, within the trip limit. An error means
 // that the caller's context has ended; everything else is in op.
 func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
-	began := time.Now()
+	began := a.locks.clock.now()
 	if a.tracer != nil {
 		defer func() { a.stats.inBackend += time.Since(began) }()
 	}
@@ -35,7 +35,7 @@ func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
 			op.Waiter, op.Waiting = a.locks.id, waiting
 		}
 		if n > 1 {
-			sent = time.Now()
+			sent = a.locks.clock.now()
 		}
 		var answered *Op
 		answered, err = a.locks.trips.do(a.trip, a.ctx, op, limit)
@@ -98,7 +98,7 @@ func (a *acquisition) takeOff(g *gate) (fences int, waiting bool) {
 
 // judge looks at what came back: a grant after the lease's own end is none, and what may have been taken is undone.
 func (a *acquisition) judge(op *Op, sent time.Time) {
-	a.answered = time.Now()
+	a.answered = a.locks.clock.now()
 	if op.Err == nil && op.Verdict == Granted && !op.Degraded && !a.answered.Before(validUntil(sent, a.want.TTL)) {
 		a.locks.undo.add(op, true)
 		op.Err = fmt.Errorf("%w: the grant took %v, longer than the lease of %v runs", ErrUnavailable,
@@ -197,7 +197,7 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent time.Time) *tenure {
 // free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
 // to wait outside, and returns the error that the holder is told.
 func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (outside bool, err error) {
-	limit := time.Now().Add(tripLimit)
+	limit := locks.clock.now().Add(tripLimit)
 	retried := false
 	for n := 1; ; n++ {
 		op := locks.ops.Get().(*Op)

@@ -51,7 +51,7 @@ func (a *acquisition) enter() (*Lease, error) {
 		}
 		return nil, errAgain
 	default:
-		err := g.busy(a.key, time.Now())
+		err := g.busy(a.key, a.locks.clock.now())
 		shard.Unlock()
 		a.stats.mark, a.stats.note = err.mark, err.note
 		return nil, err

@@ -41,7 +41,7 @@ func (locks *Locks) Leases() []HeldLease {
 
 func (t *tenure) describe(now time.Time) HeldLease {
 	h := t.hold
-	return HeldLease{Key: h.leases.key, Kind: t.want.Kind, Label: t.want.Label, Fence: h.fence, Since: h.began,
+	return HeldLease{Key: h.leases.key, Kind: t.want.Kind, Label: t.want.Label, Fence: h.fence, Since: restated(h.began),
 		Remaining: max(0, t.deadline.Sub(now)), Count: h.count, Renewed: t.renew, Degraded: t.degraded}
 }
 
@@ -67,6 +67,7 @@ func (locks *Locks) Waiting() []WaitingKey {
 			}
 		}
 		if w.Count > 0 {
+			w.Since = restated(w.Since)
 			all = append(all, w)
 		}
 	})

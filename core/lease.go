@@ -75,7 +75,7 @@ func (l *Lease) Deadline() time.Time {
 	t := l.hold.tenure
 	t.gate.shard.Lock()
 	defer t.gate.shard.Unlock()
-	return t.deadline
+	return restated(t.deadline)
 }
 
 // Remaining returns how long the lease still runs unless it is extended; 0 once it was released or lost.
@@ -83,7 +83,7 @@ func (l *Lease) Remaining() time.Duration {
 	if l == nil || l.hold == nil {
 		return 0
 	}
-	t, now := l.hold.tenure, time.Now()
+	t, now := l.hold.tenure, l.locks.clock.now()
 	t.gate.shard.Lock()
 	defer t.gate.shard.Unlock()
 	if l.released || l.hold.ended || !t.live(now) {
@@ -172,7 +172,7 @@ func (l *Lease) release(ctx context.Context, keep time.Duration) error {
 		return nil
 	}
 	h, t := l.hold, l.hold.tenure
-	now := time.Now()
+	now := l.locks.clock.now()
 	t.gate.shard.Lock()
 	if t.state == held && !l.released && !now.Before(t.deadline) {
 		// The watchdog has not come round yet; the clock decides all the same.
@@ -338,7 +338,7 @@ func (l *Lease) heldError() error {
 	t.gate.shard.Lock()
 	after := func() {}
 	switch {
-	case t.state == held && !time.Now().Before(t.deadline):
+	case t.state == held && !l.locks.clock.now().Before(t.deadline):
 		after = t.expire()
 	case t.state == lost && t.hold == l.hold:
 		t.bury(l.hold) // who found the loss may still be about to

@@ -17,6 +17,7 @@ type Locks struct {
 	settings settings
 	id       string // names this engine among those that wait for a key
 
+	clock    clock
 	gates    *gates
 	trips    *trips
 	watchdog *watchdog
@@ -48,7 +49,7 @@ func New(b Backend, opts ...Option) (*Locks, error) {
 	if o, ok := b.(Observable); ok && s.tracer != nil {
 		o.Observe(s.tracer)
 	}
-	locks := &Locks{backend: b, settings: s, id: newToken()[:16], gates: newGates()}
+	locks := &Locks{backend: b, settings: s, id: newToken()[:16], clock: clock{time.Now()}, gates: newGates()}
 	locks.acquisitions.New = func() any { return new(acquisition) }
 	locks.ops.New = func() any { return new(Op) }
 	locks.live.closing, locks.live.empty = make(chan struct{}), make(chan struct{})
@@ -112,7 +113,7 @@ func (locks *Locks) refusedHere(ctx context.Context, key string, s *settings) er
 		shard.Unlock()
 		return nil
 	}
-	busy := g.busy(key, time.Now())
+	busy := g.busy(key, locks.clock.now())
 	shard.Unlock()
 	if _, inside := FromContext(ctx); inside || carriedFor(ctx, name) != nil {
 		return nil // it may be the holder itself
@@ -132,7 +133,7 @@ func (locks *Locks) reenter(a *acquisition, outer *Lease) (*Lease, error) {
 	if locks.live.isClosed() {
 		return nil, ErrClosed
 	}
-	if t.hold != h || h.ended || !t.live(time.Now()) {
+	if t.hold != h || h.ended || !t.live(locks.clock.now()) {
 		return nil, lossError("%q ended while it was re-entered", a.key)
 	}
 	h.count++
@@ -281,7 +282,7 @@ func (locks *Locks) overlay(info *Info) {
 			// A tenure's first fence is what the backend knows.
 			h := &info.Holders[i]
 			if h.Fence != 0 && h.Fence == t.first || slices.Contains(h.fences, t.first) {
-				h.Here, h.Fence, h.Since = true, t.hold.fence, t.hold.began
+				h.Here, h.Fence, h.Since = true, t.hold.fence, restated(t.hold.began)
 				h.Count = max(h.Count, t.hold.count)
 			}
 		}
