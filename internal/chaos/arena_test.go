@@ -105,7 +105,7 @@ func clusterOf(replicas int) setup {
 // redLock is five servers, each behind a network of its own.
 func redLock(a *arena, opts ...redistest.Option) {
 	a.servers = redistest.StartN(a.TB, 5, opts...)
-	a.order.Backend, a.order.TTL, a.order.MaxTTL, a.order.Mix = "redlock", redLockTTL, 2*time.Second, exclusiveOnly
+	a.order.Backend, a.order.TTL, a.order.MaxTTL, a.order.Mix = "redlock", redLockTTL, 2*time.Second, readersToo
 	for _, s := range a.servers {
 		p := s.Proxy(a.TB)
 		a.proxies = append(a.proxies, p)
@@ -119,17 +119,17 @@ func redLockFaketime(a *arena, opts ...redistest.Option) {
 
 // The mixes of tasks.
 var (
-	exclusiveOnly = []task{
+	readersToo = []task{
 		{Request: history.Request{Key: "one"}, Wait: time.Second, Hold: 20 * time.Millisecond},
 		{Request: history.Request{Key: "one"}, Hold: 20 * time.Millisecond},
 		{Request: history.Request{Key: "two{x}"}, Wait: time.Second, Hold: 10 * time.Millisecond},
+		{Request: history.Request{Key: "readers", Kind: core.Shared}, Wait: time.Second, Hold: 20 * time.Millisecond},
+		{Request: history.Request{Key: "readers"}, Wait: time.Second, Hold: 10 * time.Millisecond},
 	}
 	allKinds = append([]task{
 		{Request: history.Request{Key: "one", Fair: true}, Wait: time.Second, Hold: 20 * time.Millisecond},
-		{Request: history.Request{Key: "readers", Kind: core.Shared}, Wait: time.Second, Hold: 20 * time.Millisecond},
-		{Request: history.Request{Key: "readers"}, Wait: time.Second, Hold: 10 * time.Millisecond},
 		{Request: history.Request{Key: "three", Kind: core.Limited, Limit: 3}, Wait: time.Second, Hold: 40 * time.Millisecond},
-	}, exclusiveOnly...)
+	}, readersToo...)
 )
 
 // The first goroutine of each worker has two keys of its own, of which it asks without waiting: one that is nearly always
