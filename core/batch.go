@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -31,6 +33,9 @@ type route struct {
 	mu      sync.Mutex
 	flying  int
 	waiting []*call
+	away    [][]*call // the batches that are under way
+	sweeper *time.Timer
+	sweepAt time.Time // no call that is open has an earlier limit; zero: no sweep will come
 }
 
 // call is an operation among others.
@@ -39,7 +44,22 @@ type call struct {
 	values context.Context
 	limit  time.Time
 	done   chan struct{} // one slot; used again
-	gone   bool          // guarded by the route: the caller has left, and the operation belongs to the trip
+	gone   bool          // guarded by the route: the caller has left, or is told to, and the operation belongs to the trip
+}
+
+// await waits for the answer, or until caller, which may be nil, has ended. Most cannot, and a select costs twice as much
+// as to receive.
+func (c *call) await(caller context.Context) error {
+	if caller == nil || caller.Done() == nil {
+		<-c.done
+		return nil
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-caller.Done():
+		return caller.Err()
+	}
 }
 
 func newTrips(b Backend, undo *undoer) *trips {
@@ -100,22 +120,18 @@ func (ts *trips) do(values, caller context.Context, op *Op, limit time.Time) (*O
 	c := ts.calls.Get().(*call)
 	c.op, c.values, c.limit, c.gone = op, values, limit, false
 	r.waiting = append(r.waiting, c)
+	r.watchLimit(limit)
 	r.mu.Unlock()
-	var ended <-chan struct{}
-	if caller != nil {
-		ended = caller.Done()
+	if err := c.await(caller); err != nil {
+		return r.abandon(c, err)
 	}
-	var cause error
-	select {
-	case <-c.done:
-		c.op, c.values = nil, nil
-		ts.calls.Put(c)
-		return op, nil
-	case <-ended:
-		cause = caller.Err()
-	case <-ts.alarms.at(limit): // the batch is on its way for longer than this one call may be
+	if c.gone { // the batch is on its way for longer than this one call may be
+		return &Op{Action: op.Action, Hold: op.Hold, Owner: op.Owner, Unsent: op.Action == Try, // undone when its trip comes back
+			Err: fmt.Errorf("%w: not answered within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)}, nil
 	}
-	return r.abandon(c, cause)
+	c.op, c.values = nil, nil
+	ts.calls.Put(c)
+	return op, nil
 }
 
 // single makes the trip for one operation in its caller's goroutine and under its context.
@@ -143,13 +159,16 @@ func (ts *trips) single(values, caller context.Context, op *Op, limit time.Time,
 	return op, nil
 }
 
-// abandon withdraws a call whose caller has gone because of cause, or whose limit has come when that is nil.
+// abandon withdraws a call whose caller has ended because of cause.
 func (r *route) abandon(c *call, cause error) (*Op, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.gone {
+		return nil, cause // the trip has it
+	}
 	select {
 	case <-c.done: // answered in the same moment
-		if cause == nil || c.op.Action != Try {
+		if c.op.Action != Try {
 			return c.op, nil
 		}
 		r.trips.undo.settle(c.op)
@@ -157,20 +176,62 @@ func (r *route) abandon(c *call, cause error) (*Op, error) {
 	default:
 	}
 	c.gone = true
-	// A Try is undone when its trip comes back, so it is in doubt no more.
-	unsent := c.op.Action == Try
-	for i, other := range r.waiting {
-		if other == c {
-			r.waiting = append(r.waiting[:i], r.waiting[i+1:]...)
-			unsent = true
-			break
+	if i := slices.Index(r.waiting, c); i >= 0 {
+		r.waiting = slices.Delete(r.waiting, i, i+1)
+	}
+	return nil, cause
+}
+
+// watchLimit has an open call answered soon after its limit. One timer serves all: a channel for each moment, in a select
+// of each call, would be one that all of them lock. The route is locked.
+func (r *route) watchLimit(limit time.Time) {
+	if !r.sweepAt.IsZero() && !limit.Before(r.sweepAt) {
+		return
+	}
+	r.sweepAt = limit
+	wait := time.Until(limit) + tripGrain
+	if r.sweeper == nil {
+		r.sweeper = time.AfterFunc(wait, r.sweep)
+		return
+	}
+	r.sweeper.Reset(wait)
+}
+
+// sweep answers the open calls whose limit has come.
+func (r *route) sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.sweepAt = time.Time{}
+	r.waiting = r.timely(r.waiting, now)
+	for _, c := range r.waiting {
+		r.watchLimit(c.limit)
+	}
+	for _, batch := range r.away {
+		for _, c := range batch {
+			switch {
+			case c.gone:
+			case now.Before(c.limit):
+				r.watchLimit(c.limit)
+			default:
+				c.gone = true
+				c.done <- struct{}{}
+			}
 		}
 	}
-	if cause != nil {
-		return nil, cause
-	}
-	return &Op{Action: c.op.Action, Hold: c.op.Hold, Owner: c.op.Owner, Unsent: unsent,
-		Err: fmt.Errorf("%w: not answered within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)}, nil
+}
+
+// timely drops the calls whose limit has come before they were sent. The route is locked.
+func (r *route) timely(waiting []*call, now time.Time) []*call {
+	return slices.DeleteFunc(waiting, func(c *call) bool {
+		late := !now.Before(c.limit)
+		if late {
+			c.op.Err = fmt.Errorf("%w: not sent within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)
+			c.op.Unsent = true
+			c.done <- struct{}{}
+		}
+		return late
+	})
 }
 
 // land is called when a trip comes back: those who gathered meanwhile go next.
@@ -196,27 +257,18 @@ func (r *route) serve() {
 		}
 		r.mu.Unlock()
 		r.together(batch)
+		runtime.Gosched() // so that those who were answered can be among the next
 	}
 }
 
 // gather takes the next batch off the queue. What has waited past its limit fails unsent. The route is locked.
 func (r *route) gather(now time.Time) []*call {
+	r.waiting = r.timely(r.waiting, now)
 	n := min(len(r.waiting), maxBatch)
-	batch := make([]*call, 0, n)
-	for _, c := range r.waiting[:n] {
-		if !now.Before(c.limit) {
-			c.op.Err = fmt.Errorf("%w: not sent within %v: %w", ErrUnavailable, tripLimit, ErrTripTimeout)
-			c.op.Unsent = true
-			c.done <- struct{}{}
-			continue
-		}
-		batch = append(batch, c)
-	}
-	rest := copy(r.waiting, r.waiting[n:])
-	clear(r.waiting[rest:])
-	r.waiting = r.waiting[:rest]
-	if len(batch) == 0 && rest > 0 {
-		return r.gather(now)
+	batch := slices.Clone(r.waiting[:n])
+	r.waiting = slices.Delete(r.waiting, 0, n)
+	if n > 0 {
+		r.away = append(r.away, batch)
 	}
 	return batch
 }
@@ -239,6 +291,7 @@ func (r *route) together(batch []*call) {
 	r.trips.make(values, nil, limit, ops)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.away = slices.DeleteFunc(r.away, func(other []*call) bool { return other[0] == batch[0] })
 	for _, c := range batch {
 		if !c.gone {
 			c.done <- struct{}{}

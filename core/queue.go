@@ -59,15 +59,7 @@ func (a *acquisition) queue(g *gate) (*Lease, error) {
 	if a.tracer != nil { // looking at the clock is a tenth of what a hand-off costs
 		began = time.Now()
 	}
-	var t turn
-	var why error
-	select {
-	case t = <-a.ready:
-	case <-a.ctx.Done():
-		why = a.ctx.Err()
-	case <-a.alarm():
-		why = errWaitSpent
-	}
+	t, why := a.await()
 	if a.tracer != nil {
 		a.stats.inGate += time.Since(began)
 	}
@@ -83,6 +75,22 @@ func (a *acquisition) queue(g *gate) (*Lease, error) {
 		return nil, a.gaveUp(g, why)
 	}
 	return a.lead(g)
+}
+
+// await waits for the turn, or until there is a reason to wait no more. Who waits for ever, under a context that does not
+// end, does without a select, which costs twice as much as to receive.
+func (a *acquisition) await() (t turn, why error) {
+	if a.until.IsZero() && a.ctx.Done() == nil {
+		return <-a.ready, nil
+	}
+	select {
+	case t = <-a.ready:
+	case <-a.ctx.Done():
+		why = a.ctx.Err()
+	case <-a.alarm():
+		why = errWaitSpent
+	}
+	return t, why
 }
 
 // gaveUp is the error of an acquisition that has left the queue because of why. As long as nobody is known to hold the
