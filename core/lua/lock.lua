@@ -49,8 +49,9 @@ for i = 1, #actions do
     k = k + 1
   end
 
-  local reply
-  if (action == 116 or action == 119) and n == 1 then -- t, w
+  local trying = action == 116 or action == 119 or action == 118 -- t, w, v
+  local reply, value
+  if trying and n == 1 then
     local condition = 'NX'
     repeat
       if not shared then
@@ -85,7 +86,7 @@ for i = 1, #actions do
       end
     until reply
   elseif action == 114 then -- r
-    local value = pcall('GET', lock)
+    value = pcall('GET', lock)
     if value and type(value) == 'string' and sub(value, 1, 33) == owner .. ':' then
       call('DEL', lock)
       reply, shared = 'O,0,0,0;', nil
@@ -126,32 +127,31 @@ for i = 1, #actions do
         counter, spent, shared = format('%.0f', last), true, nil
       end
 
-      local function others(companion)
-        local count = call('ZCOUNT', companion, nowms, '+inf')
-        if count > 0 then
-          local own = call('ZSCORE', companion, engine)
-          if own and tonumber(own) >= nowms then
-            count = count - 1
-          end
-        end
-        return count
+      -- The other engine that has waited longest, for an exclusive hold if there is one, and its score.
+      local function other(companion)
+        local some = call('ZRANGEBYSCORE', companion, nowms, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
+        local i = some[1] == engine and 3 or 1
+        return some[i], tonumber(some[i + 1])
       end
 
       -- Tells that the lock is free, and whose turn it is: the engine's that has waited longest for an exclusive hold. It
       -- has a moment to come, and does not count any more then: it may be dead.
-      local function tell(companion)
-        local some = call('ZRANGEBYSCORE', companion, nowms, '(1e15', 'WITHSCORES', 'LIMIT', 0, 2)
-        local i = some[1] == engine and 3 or 1
-        local turn = some[i]
-        if turn and tonumber(some[i + 1]) > nowms + 50 then
+      local function tell(companion, turn, ends)
+        if ends >= 1e15 then
+          pcall(publish, companion, engine)
+          return
+        end
+        if ends > nowms + 50 then
           call('ZADD', companion, nowms + 50, turn)
         end
-        pcall(publish, companion, turn and engine .. '>' .. turn or engine)
+        pcall(publish, companion, engine .. '>' .. turn)
       end
 
       -- What stands at the lock: its string, false when there is none, nil when it is no string.
-      local function read(lock)
-        local value = pcall('GET', lock)
+      local function read(lock, value)
+        if value == nil then
+          value = pcall('GET', lock)
+        end
         if type(value) == 'table' then
           if not string.find(value.err, 'WRONGTYPE', 1, true) then
             call('GET', lock) -- for its error: it was denied
@@ -191,16 +191,16 @@ for i = 1, #actions do
           if ours and byte(value, 33) ~= 42 then
             call('SETRANGE', lock, 32, '*')
           end
-          call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
-          call('ZREMRANGEBYSCORE', companion, '1e15', '(' .. format('%.0f', 1e15 + nowms))
-          call('ZREMRANGEBYSCORE', companion, '2e15', '(' .. format('%.0f', 2e15 + nowms))
           -- The order of the scores is whose turn it is. One that comes again keeps its own till it runs short, and then gets
           -- the least that will do: so it stays before all who came later, or it would never be the first where many wait. Among
           -- those who have waited for as long as that it is chance.
           local own = tonumber(call('ZSCORE', companion, engine) or '0')
           local least = nowms + math.floor(patience * 2 / 3)
           if own < least or own >= 1e15 then
-            local waits = own > 0 and own < 1e15
+            call('ZREMRANGEBYSCORE', companion, '-inf', nowms - 1)
+            call('ZREMRANGEBYSCORE', companion, '1e15', '(' .. format('%.0f', 1e15 + nowms))
+            call('ZREMRANGEBYSCORE', companion, '2e15', '(' .. format('%.0f', 2e15 + nowms))
+            local waits = own >= nowms and own < 1e15
             call('ZADD', companion, waits and least or nowms + patience, engine)
             call('PEXPIRE', companion, patience * 2)
           end
@@ -212,20 +212,13 @@ for i = 1, #actions do
         return 'R,' .. left .. ',' .. #note .. ',' .. note .. ';'
       end
 
-      local function try(lock, companion, owner, ms, n, meta, registered)
+      local function try(lock, companion, owner, ms, n, meta)
         local first, n = reserve(n)
         local fence = format('%.0f', first)
         if not call('SET', lock, owner .. ':' .. fence .. stamp .. meta, 'NX', 'PX', ms) then
           return refuse(lock, companion, owner)
         end
         spend(first + n - 1)
-        if registered then
-          call('ZREM', companion, engine)
-          if call('EXISTS', companion) == 1 then
-            -- Some were refused while it was free, since they must not pass this engine.
-            call('SETRANGE', lock, 32, '*')
-          end
-        end
         return 'G,' .. fence .. ',' .. n .. ',0;'
       end
 
@@ -236,28 +229,30 @@ for i = 1, #actions do
           call('DEL', lock)
         end
         shared = nil
-        local outside = 0
+        local turn, ends
         if byte(value, 33) == 42 then
-          outside = others(companion)
-          if outside > 0 then
-            tell(companion)
-          end
+          turn, ends = other(companion)
         end
-        return 'O,0,0,' .. outside .. ';'
+        if not turn then
+          return 'O,0,0,0;'
+        end
+        tell(companion, turn, ends)
+        return 'O,0,0,1;'
       end
 
       local function refill(companion, value, n)
         local first, n = reserve(n)
         spend(first + n - 1)
-        local outside = byte(value, 33) == 42 and others(companion) or 0
+        local outside = byte(value, 33) == 42 and other(companion) and 1 or 0
         return 'O,' .. format('%.0f', first) .. ',' .. n .. ',' .. outside .. ';'
       end
 
-      rest = function(action, lock, companion, owner, ms, n, meta)
-        if (action == 116 or action == 119) and n == 1 then
-          return refuse(lock, companion, owner) -- it has been tried
-        elseif action == 116 or action == 119 or action == 118 then -- t, w, v
-          return try(lock, companion, owner, ms, n, meta, action == 118)
+      rest = function(action, lock, companion, owner, ms, n, meta, value)
+        if action == 116 or action == 119 or action == 118 then -- t, w, v
+          if n == 1 then
+            return refuse(lock, companion, owner) -- it has been tried
+          end
+          return try(lock, companion, owner, ms, n, meta)
         elseif action == 108 then -- l
           -- Readers were kept out by it.
           if call('ZREM', companion, engine) == 1 and call('ZCOUNT', companion, '2e15', '+inf') > 0 then
@@ -265,7 +260,7 @@ for i = 1, #actions do
           end
           return 'O,0,0,0;'
         end
-        local value = read(lock)
+        value = read(lock, value)
         if value == false then
           return 'A;'
         elseif value == nil or sub(value, 1, 32) ~= owner then
@@ -283,7 +278,14 @@ for i = 1, #actions do
         return release(lock, companion, value, ms, meta) -- k
       end
     end
-    reply = rest(action, lock, companion, owner, ms, n, meta)
+    reply = rest(action, lock, companion, owner, ms, n, meta, value)
+  end
+  if action == 118 and sub(reply, 1, 1) == 'G' then
+    call('ZREM', companion, ARGV[#ARGV - 2])
+    if call('EXISTS', companion) == 1 then
+      -- Some were refused while it was free, since they must not pass this engine.
+      call('SETRANGE', lock, 32, '*')
+    end
   end
   replies[i] = reply
 end
