@@ -23,13 +23,17 @@
 -- A holder of another kind is a member of a sorted set with a TTL: see lua/kinds.lua, also for the scores of waiters.
 -- Fences are formatted, for Lua turns large numbers into 1.7e+15.
 --
--- Most calls are a plain grant or a plain release, and what they do not need they do not pay for: the clock and the
--- counter are read, and the functions for all the rest are made, when they are first needed.
+-- Most calls are a plain grant or a release, and what they do not need they do not pay for: the clock and the counter are
+-- read, and the functions for all the rest are made, when they are first needed.
 local call, pcall = redis.call, redis.pcall
-local sub, byte, type = string.sub, string.byte, type
+local sub, byte, type, format = string.sub, string.byte, type, string.format
 local KEYS, ARGV = KEYS, ARGV
 local actions = ARGV[1]
-local seconds, micros -- the clock
+local engine, publish, patience = ARGV[#ARGV - 2], ARGV[#ARGV - 1], ARGV[#ARGV]
+if publish == 'SPUBLISH' and not redis.REDIS_VERSION_NUM then
+  publish = 'PUBLISH' -- a server older than 7
+end
+local seconds, micros, nowms -- the clock
 local counter, spent -- the greatest fence so far, as text, and whether it has to be saved
 local shared, fence, granted -- what stands in a lock between its owner and its meta after a plain grant; the answer to it
 local rest -- what carries out all other operations
@@ -48,22 +52,31 @@ for i = 1, #actions do
     companion = KEYS[k]
     k = k + 1
   end
-
   local trying = action == 116 or action == 119 or action == 118 -- t, w, v
-  local reply, value
+
+  local reply, value, mark
+  if action == 114 or action == 107 then -- r, k
+    value = pcall('GET', lock)
+    mark = value and type(value) == 'string' and sub(value, 1, 32) == owner and (byte(value, 33) or 0)
+    if mark == 58 and action == 114 then
+      call('DEL', lock)
+      reply, shared = 'O,0,0,0;', nil
+    end
+  end
+  if not reply and not seconds then
+    local clock = call('TIME')
+    seconds, micros = clock[1], sub('00000' .. clock[2], -6)
+  end
+
   if trying and n == 1 then
     local condition = 'NX'
     repeat
       if not shared then
         -- A fence above all before: the clock, as a rule. Fences grow by key, so different keys of a batch may share one;
         -- there is another after a release, for the key might be the same.
-        if not seconds then
-          local clock = call('TIME')
-          seconds, micros = clock[1], sub('00000' .. clock[2], -6)
-        end
         fence = seconds .. micros
         if counter and counter - fence >= 0 then
-          fence = string.format('%.0f', counter + 1)
+          fence = format('%.0f', counter + 1)
         end
         shared, granted = ':' .. fence .. ':' .. seconds .. '.' .. micros .. ':', 'G,' .. fence .. ',1,0;'
       end
@@ -85,28 +98,35 @@ for i = 1, #actions do
         counter, reply = fence, granted
       end
     until reply
-  elseif action == 114 then -- r
-    value = pcall('GET', lock)
-    if value and type(value) == 'string' and sub(value, 1, 33) == owner .. ':' then
+  elseif mark and not reply then
+    if action == 107 then
+      call('SET', lock, 'completed:' .. seconds .. '.' .. micros .. ':' .. meta, 'PX', ms)
+    else
       call('DEL', lock)
-      reply, shared = 'O,0,0,0;', nil
+    end
+    reply, shared = 'O,0,0,0;', nil
+    if mark == 42 then
+      -- Told is whose turn it is: the engine's that has waited longest for an exclusive hold. It has a moment to come, and
+      -- does not count any more then: it may be dead.
+      nowms = nowms or math.floor((seconds .. micros) / 1000)
+      local some = call('ZRANGEBYSCORE', companion, nowms, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
+      local at = some[1] == engine and 3 or 1
+      local turn, ends = some[at], tonumber(some[at + 1])
+      if turn then
+        reply = 'O,0,0,1;'
+        if ends < 1e15 and ends > nowms + 50 then
+          call('ZADD', companion, nowms + 50, turn)
+        end
+        pcall(publish, companion, ends < 1e15 and engine .. '>' .. turn or engine)
+      end
     end
   end
 
   if not reply then
     if not rest then
-      local format, find, match = string.format, string.find, string.match
-      local engine, publish, patience = ARGV[#ARGV - 2], ARGV[#ARGV - 1], ARGV[#ARGV]
-      if publish == 'SPUBLISH' and not redis.REDIS_VERSION_NUM then
-        publish = 'PUBLISH' -- a server older than 7
-      end
-      if not seconds then
-        local clock = call('TIME')
-        seconds, micros = clock[1], sub('00000' .. clock[2], -6)
-      end
+      local match = string.match
       local now = tonumber(seconds .. micros)
-      local nowms = math.floor(now / 1000)
-      local stamp = ':' .. seconds .. '.' .. micros .. ':'
+      nowms = math.floor(now / 1000)
 
       -- The fences first .. first+n-1: above all before, and not ahead of the clock unless the counter is, so that a
       -- server that has lost its memory, and starts at its clock, is above all that it has given.
@@ -125,26 +145,6 @@ for i = 1, #actions do
 
       local function spend(last)
         counter, spent, shared = format('%.0f', last), true, nil
-      end
-
-      -- The other engine that has waited longest, for an exclusive hold if there is one, and its score.
-      local function other(companion)
-        local some = call('ZRANGEBYSCORE', companion, nowms, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
-        local i = some[1] == engine and 3 or 1
-        return some[i], tonumber(some[i + 1])
-      end
-
-      -- Tells that the lock is free, and whose turn it is: the engine's that has waited longest for an exclusive hold. It
-      -- has a moment to come, and does not count any more then: it may be dead.
-      local function tell(companion, turn, ends)
-        if ends >= 1e15 then
-          pcall(publish, companion, engine)
-          return
-        end
-        if ends > nowms + 50 then
-          call('ZADD', companion, nowms + 50, turn)
-        end
-        pcall(publish, companion, engine .. '>' .. turn)
       end
 
       -- What stands at the lock: its string, false when there is none, nil when it is no string.
@@ -185,8 +185,8 @@ for i = 1, #actions do
         if value and sub(value, 1, 10) == 'completed:' or value == nil and completed(lock) then
           return 'C,' .. left .. ';'
         end
-        local _, mark = find(value or '', '^%x+[:*]%d+:')
-        local ours = mark and find(value, '[:*]') == 33
+        local _, mark = string.find(value or '', '^%x+[:*]%d+:')
+        local ours = mark and string.find(value, '[:*]') == 33
         if companion then
           if ours and byte(value, 33) ~= 42 then
             call('SETRANGE', lock, 32, '*')
@@ -215,35 +215,21 @@ for i = 1, #actions do
       local function try(lock, companion, owner, ms, n, meta)
         local first, n = reserve(n)
         local fence = format('%.0f', first)
-        if not call('SET', lock, owner .. ':' .. fence .. stamp .. meta, 'NX', 'PX', ms) then
+        if not call('SET', lock, owner .. ':' .. fence .. ':' .. seconds .. '.' .. micros .. ':' .. meta, 'NX', 'PX', ms) then
           return refuse(lock, companion, owner)
         end
         spend(first + n - 1)
         return 'G,' .. fence .. ',' .. n .. ',0;'
       end
 
-      local function release(lock, companion, value, keep, meta)
-        if keep then
-          call('SET', lock, 'completed' .. stamp .. meta, 'PX', keep)
-        else
-          call('DEL', lock)
-        end
-        shared = nil
-        local turn, ends
-        if byte(value, 33) == 42 then
-          turn, ends = other(companion)
-        end
-        if not turn then
-          return 'O,0,0,0;'
-        end
-        tell(companion, turn, ends)
-        return 'O,0,0,1;'
-      end
-
       local function refill(companion, value, n)
         local first, n = reserve(n)
         spend(first + n - 1)
-        local outside = byte(value, 33) == 42 and other(companion) and 1 or 0
+        local outside = 0
+        if byte(value, 33) == 42 then
+          local some = call('ZRANGEBYSCORE', companion, nowms, '+inf', 'LIMIT', 0, 2)
+          outside = (some[2] or some[1] and some[1] ~= engine) and 1 or 0
+        end
         return 'O,' .. format('%.0f', first) .. ',' .. n .. ',' .. outside .. ';'
       end
 
@@ -265,23 +251,19 @@ for i = 1, #actions do
           return 'A;'
         elseif value == nil or sub(value, 1, 32) ~= owner then
           return 'F;'
-        elseif action == 114 then -- r
-          return release(lock, companion, value)
         elseif action == 101 then -- e
           if call('PTTL', lock) < tonumber(ms) then
             call('PEXPIRE', lock, ms)
           end
           return 'O,0,0,0;'
-        elseif action == 102 then -- f
-          return refill(companion, value, n)
         end
-        return release(lock, companion, value, ms, meta) -- k
+        return refill(companion, value, n) -- f
       end
     end
     reply = rest(action, lock, companion, owner, ms, n, meta, value)
   end
   if action == 118 and sub(reply, 1, 1) == 'G' then
-    call('ZREM', companion, ARGV[#ARGV - 2])
+    call('ZREM', companion, engine)
     if call('EXISTS', companion) == 1 then
       -- Some were refused while it was free, since they must not pass this engine.
       call('SETRANGE', lock, 32, '*')
