@@ -90,3 +90,22 @@ func TestACounterThatIsNone(t *testing.T) {
 	must(t, rdb.Del(ctx, fenceCounter).Err())
 	release(t, acquire(t, locks, "k"))
 }
+
+// A text that is no number goes the way of a counter that is lost: the clock is above what was given.
+func TestGarbageInTheCounterIsOverwritten(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rdb := redistest.Start(t).Client()
+	b := core.Redis(rdb)
+	for i, text := range []string{"abc", "", "1e30", "-1", "inf", "nan"} {
+		must(t, rdb.Set(ctx, fenceCounter, text, 0).Err())
+		began := time.Now().UnixMicro()
+		op := tryOnce(b, fmt.Sprint("k", i))
+		if op.Verdict != core.Granted || op.Fence < began {
+			t.Errorf("after %q: %v, %v, fence %d", text, op.Verdict, op.Err, op.Fence)
+		}
+		if n, err := rdb.Get(ctx, fenceCounter).Int64(); n != op.Fence {
+			t.Errorf("after %q: the counter is %d, %v, want %d", text, n, err, op.Fence)
+		}
+	}
+}

@@ -90,7 +90,7 @@ for i = 1, #actions do
         call('DEL', lock)
         call('GETSET', KEYS[1], fence) -- for its error
       end
-      if last and last - fence >= 0 then
+      if last and (#last > #fence or #last == #fence and last >= fence) then -- what is no number is below
         call('SET', KEYS[1], last) -- as it was, before anything can break off
         counter, shared, condition = last, nil, 'XX'
       else
