@@ -278,6 +278,23 @@ func TestDeniedLeavesNothing(t *testing.T) {
 	}
 }
 
+// What stands where the waiters should keeps nobody's lock there: a try that meets it after its grant gives that back.
+func TestAForeignCompanionLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rdb := redistest.Start(t).Client()
+	must(t, rdb.RPush(ctx, "latchkit~wait:{k}", "no set").Err())
+	op := &core.Op{Action: core.Try, Hold: core.Hold{Key: "k", TTL: time.Minute}, Owner: strings.Repeat("a", 32), Fences: 1,
+		Waiter: strings.Repeat("e", 16), Waiting: true}
+	core.Redis(rdb).Do(ctx, []*core.Op{op})
+	if !errors.Is(op.Err, core.ErrConflict) {
+		t.Errorf("%v, %v, want ErrConflict", op.Verdict, op.Err)
+	}
+	if rdb.Exists(ctx, "k").Val() != 0 {
+		t.Error("the lock stays behind")
+	}
+}
+
 // A release that may not look any more says so: its lease is not lost.
 func TestDeniedReleaseSaysSo(t *testing.T) {
 	t.Parallel()

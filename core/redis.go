@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -317,12 +318,12 @@ func (b *redisBackend) settle(ctx context.Context, p *part, err error) {
 	}
 }
 
-// fail fails the operations of p. What a script took before it was denied something is given back as far as that is
-// allowed.
+// fail fails the operations of p. What a script took before it was denied something, or met a companion that is none, is
+// given back as far as that is allowed: nobody else does it, for such an error leaves no doubt.
 func (b *redisBackend) fail(ctx context.Context, p *part, err error) {
 	for _, op := range p.ops {
 		fail(op, err)
-		if op.Action == Try && deniedInScript(err) {
+		if op.Action == Try && (deniedInScript(err) || errors.Is(op.Err, ErrConflict) && scriptBroke(err)) {
 			undo := &Op{Action: Release, Hold: op.Hold, Owner: op.Owner, Ticket: op.Ticket}
 			_ = b.run(ctx, &part{server: p.server, slot: p.slot, ops: []*Op{undo}}, p.server.client)
 		}
