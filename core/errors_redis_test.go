@@ -319,6 +319,22 @@ func TestDeniedReleaseSaysSo(t *testing.T) {
 	}
 }
 
+// So does a reader on a RedLock.
+func TestDeniedReaderSaysSo(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	var users []redis.UniversalClient
+	for _, s := range ns {
+		users = append(users, as(t, s, "+@all", "~*", "&*"))
+	}
+	lease := acquire(t, newLocks(t, core.RedLock(users)), "k", core.WithShared())
+	for _, s := range ns {
+		must(t, s.Client().Do(t.Context(), "ACL", "SETUSER", "user", "-zrange").Err())
+	}
+	wantErr(t, lease.Extend(t.Context(), time.Minute), core.ErrDenied)
+	wantErr(t, lease.Release(t.Context()), core.ErrDenied)
+}
+
 // L43: what is no lock is left as it is.
 func TestConflict(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,9 @@ local function readers(nowms, stamp)
   -- Drops the dead. Returns whether what stands at the lock, which is no string, was a set of ours.
   function set.tidy(lock, hold)
     local first = redis.pcall('ZRANGE', lock, 0, 0, 'WITHSCORES')
+    if first.err and not string.find(first.err, 'WRONGTYPE', 1, true) then
+      call('ZRANGE', lock, 0, 0) -- for its error: it was denied
+    end
     if not first[1] or not (first[1] == 'c' or string.find(first[1], '^s%x+$')) or call('PTTL', lock) == -1 then
       return false
     end
