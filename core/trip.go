@@ -29,9 +29,11 @@ const tripGrain = 128 * time.Millisecond
 
 // newTrip returns the context of a trip until limit that has the values of values, for caller, which may be nil.
 func (a *alarmClock) newTrip(values, caller context.Context, limit time.Time) *tripContext {
-	c := &tripContext{Context: values, caller: caller, deadline: limit}
+	// As restated, for it is compared with times that have no monotonic reading: go-redis's own, and a caller's deadline
+	// that was parsed.
+	c := &tripContext{Context: values, caller: caller, deadline: restated(limit)}
 	if caller != nil {
-		if d, ok := caller.Deadline(); ok && d.Before(limit) {
+		if d, ok := caller.Deadline(); ok && d.Before(c.deadline) {
 			c.deadline, c.done = d, caller.Done()
 			return c
 		}
