@@ -109,3 +109,29 @@ func TestGarbageInTheCounterIsOverwritten(t *testing.T) {
 		}
 	}
 }
+
+// A grant that finds itself again, for its script broke off before it could save the counter, does so then: of every kind.
+func TestAReplaySavesItsFence(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rdb := redistest.Start(t).Client()
+	b := core.Redis(rdb)
+	for _, kind := range []core.Kind{core.Exclusive, core.Shared, core.Limited} {
+		must(t, rdb.FlushAll(ctx).Err())
+		must(t, rdb.Set(ctx, fenceCounter, time.Now().Add(time.Hour).UnixMicro(), 0).Err()) // the clock was set back
+		must(t, rdb.RPush(ctx, "latchkit~wait:{broken}", "no set").Err())
+		must(t, rdb.Set(ctx, "broken", strings.Repeat("f", 32)+":1:1.000000:", time.Minute).Err())
+		try := func(key, owner string) *core.Op {
+			return &core.Op{Action: core.Try, Hold: core.Hold{Key: key, Kind: kind, Limit: 3, TTL: time.Minute},
+				Owner: strings.Repeat(owner, 32), Waiter: strings.Repeat("e", 16), Fences: 1}
+		}
+		first, next := try("k", "a"), try("k", "b")
+		b.Do(ctx, []*core.Op{first, try("broken", "c")})
+		b.Do(ctx, []*core.Op{{Action: core.Release, Hold: first.Hold, Owner: first.Owner}})
+		b.Do(ctx, []*core.Op{next})
+		if first.Verdict != core.Granted || next.Verdict != core.Granted || next.Fence <= first.Fence {
+			t.Errorf("%v: %v, %v, fence %d; then %v, %v, fence %d", kind, first.Verdict, first.Err, first.Fence, next.Verdict,
+				next.Err, next.Fence)
+		}
+	}
+}

@@ -45,11 +45,13 @@ local function int(n)
   return format('%.0f', n)
 end
 
+local function count()
+  counter = counter or tonumber(call('GET', KEYS[1]) or '0')
+end
+
 -- The fences first .. first+n-1, as in lua/lock.lua.
 local function reserve(n)
-  if not counter then
-    counter = tonumber(call('GET', KEYS[1]) or '0')
-  end
+  count()
   n = math.max(1, math.min(n, now - counter))
   local first = math.max(now - n + 1, counter + 1)
   counter, spent = first + n - 1, true
@@ -62,6 +64,15 @@ end
 
 local function granted(fence)
   return 'G,' .. fence .. ',1,0'
+end
+
+-- A replay finds itself. The script that granted may have broken off before it could save the counter.
+local function again(fence)
+  count()
+  if tonumber(fence) > counter then
+    counter, spent = tonumber(fence), true
+  end
+  return granted(fence)
 end
 
 -- Other engines that wait, those included that have died lately.
@@ -336,10 +347,10 @@ local function try(o)
     return join(o, at)
   end
   if at.owner == o.owner then
-    return granted(match(at.value, '^%x+[:*](%d+):')) -- a replay finds itself
+    return again(match(at.value, '^%x+[:*](%d+):'))
   end
   if at.form == 'many' and call('ZSCORE', o.lock, o.kind .. o.owner) then
-    return granted(match(call('HGET', o.hold, o.owner), '^:(%d+):'))
+    return again(match(call('HGET', o.hold, o.owner), '^:(%d+):'))
   end
   if at.completed then
     return 'C,' .. int(at.left)
