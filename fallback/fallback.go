@@ -196,9 +196,13 @@ func (n *node) unavailable() error {
 	return err
 }
 
-func clearReply(op *core.Op) {
-	op.Verdict, op.Err, op.Unsent = core.None, nil, false
-	op.Fence, op.Fenced, op.Left, op.HolderNote = 0, 0, 0, ""
-	op.Completed, op.Split, op.Outside = false, false, false
-	op.Degraded, op.DegradedReason = false, ""
+func clearReply(op *core.Op) { setReply(op, core.Op{}) }
+
+// setReply gives op the reply of another. What op asks for stays untouched: its caller may read it at the same time, once
+// it has been told that the trip is late.
+func setReply(op *core.Op, reply core.Op) {
+	op.Verdict, op.Err, op.Unsent = reply.Verdict, reply.Err, reply.Unsent
+	op.Fence, op.Fenced, op.Left, op.HolderNote = reply.Fence, reply.Fenced, reply.Left, reply.HolderNote
+	op.Completed, op.Split, op.Silent, op.Outside = reply.Completed, reply.Split, reply.Silent, reply.Outside
+	op.Degraded, op.DegradedReason, op.Open = reply.Degraded, reply.DegradedReason, reply.Open
 }

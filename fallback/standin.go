@@ -207,7 +207,8 @@ func (n *node) farewell(ops []*core.Op) {
 			n.deaf.Store(true)
 		}
 		for i, op := range ops {
-			*op = *copies[i]
+			op.Home = copies[i].Home
+			setReply(op, *copies[i])
 		}
 		return
 	case <-limit.C:
