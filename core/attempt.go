@@ -20,7 +20,7 @@ const (
 // attempt asks the backend for the hold, again where the backend cannot serve, within the trip limit. An error means
 // that the caller's context has ended; everything else is in op.
 func (a *acquisition) attempt(g *gate) (op *Op, sent time.Time, err error) {
-	began := a.locks.clock.now()
+	began := time.Now()
 	if a.tracer != nil {
 		defer func() { a.stats.inBackend += time.Since(began) }()
 	}
@@ -197,7 +197,7 @@ func (a *acquisition) newTenure(g *gate, op *Op, sent time.Time) *tenure {
 // free releases t in the backend, within the trip limit and whatever has become of ctx. It tells whether others are known
 // to wait outside, and returns the error that the holder is told.
 func (locks *Locks) free(ctx context.Context, t *tenure, keep time.Duration) (outside bool, err error) {
-	limit := locks.clock.now().Add(tripLimit)
+	limit := time.Now().Add(tripLimit)
 	retried := false
 	for n := 1; ; n++ {
 		op := locks.ops.Get().(*Op)
@@ -243,7 +243,7 @@ func (locks *Locks) extend(ctx context.Context, l *Lease, ttl time.Duration) err
 	t := l.hold.tenure
 	for n := 1; ; n++ {
 		t.gate.shard.Lock()
-		op, limit := t.op(Extend), sooner(t.deadline, time.Now().Add(tripLimit))
+		op, limit := t.op(Extend), sooner(restated(t.deadline), time.Now().Add(tripLimit))
 		t.gate.shard.Unlock()
 		op.TTL = ttl
 		sent := time.Now()
@@ -281,7 +281,7 @@ func (locks *Locks) refillOp(t *tenure, now time.Time) *Op {
 func (locks *Locks) refill(t *tenure, op *Op) {
 	shard := t.gate.shard
 	shard.Lock()
-	limit := sooner(t.deadline, time.Now().Add(tripLimit)) // a renewal may move it on meanwhile
+	limit := sooner(restated(t.deadline), time.Now().Add(tripLimit)) // a renewal may move it on meanwhile
 	shard.Unlock()
 	op, _ = locks.trips.do(context.Background(), nil, op, limit) // no caller, so no error but the operation's own
 	now := time.Now()

@@ -27,13 +27,13 @@ type tripContext struct {
 
 const tripGrain = 128 * time.Millisecond
 
-// newTrip returns the context of a trip until limit that has the values of values, for caller, which may be nil.
+// newTrip returns the context of a trip until limit that has the values of values, for caller, which may be nil. The limit is
+// of time.Now, not of the engine's clock: it is compared with times that have no monotonic reading, those of go-redis and a
+// caller's deadline that was parsed.
 func (a *alarmClock) newTrip(values, caller context.Context, limit time.Time) *tripContext {
-	// As restated, for it is compared with times that have no monotonic reading: go-redis's own, and a caller's deadline
-	// that was parsed.
-	c := &tripContext{Context: values, caller: caller, deadline: restated(limit)}
+	c := &tripContext{Context: values, caller: caller, deadline: limit}
 	if caller != nil {
-		if d, ok := caller.Deadline(); ok && d.Before(c.deadline) {
+		if d, ok := caller.Deadline(); ok && d.Before(limit) {
 			c.deadline, c.done = d, caller.Done()
 			return c
 		}
