@@ -63,7 +63,17 @@ func TestFencesGrowWhereTheClockWasSetBack(t *testing.T) {
 	grants(op(core.Try, 2), op(core.Try, 3))
 	grants(op(core.Release, 1), op(core.Try, 1), op(core.Release, 1), op(core.Try, 1))
 
-	// A batch that breaks off lowers nothing.
+	// A grant that breaks off, and is given back, lowers nothing.
+	must(t, rdb.RPush(ctx, "latchkit~wait:{k6}", "no set").Err())
+	before, registered := counter(), op(core.Try, 6)
+	registered.Waiting = true
+	b.Do(ctx, []*core.Op{registered})
+	if n := counter(); registered.Verdict == core.Granted || n < before || rdb.Exists(ctx, "k6").Val() != 0 {
+		t.Errorf("%v, %v; the counter is %d after %d, the lock: %q", registered.Verdict, registered.Err, n, before,
+			rdb.Get(ctx, "k6").Val())
+	}
+
+	// Nor does a batch.
 	last := counter()
 	must(t, rdb.RPush(ctx, "latchkit~wait:{k5}", "no set").Err())
 	broken := []*core.Op{op(core.Try, 4), op(core.Try, 5), op(core.Try, 5)}

@@ -45,13 +45,13 @@ local function int(n)
   return format('%.0f', n)
 end
 
-local function count()
+local function readCounter()
   counter = counter or tonumber(call('GET', KEYS[1]) or '0')
 end
 
 -- The fences first .. first+n-1, as in lua/lock.lua.
 local function reserve(n)
-  count()
+  readCounter()
   n = math.max(1, math.min(n, now - counter))
   local first = math.max(now - n + 1, counter + 1)
   counter, spent = first + n - 1, true
@@ -68,7 +68,7 @@ end
 
 -- A replay finds itself. The script that granted may have broken off before it could save the counter.
 local function again(fence)
-  count()
+  readCounter()
   if tonumber(fence) > counter then
     counter, spent = tonumber(fence), true
   end

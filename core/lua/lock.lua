@@ -11,7 +11,7 @@
 -- Actions: t try; e extend; and with a companion (W): w try and wait, v the same for an engine that may be among the
 --       waiters already, r release, k release but keep others out, f refill, l leave.
 -- Reply one string, the operations' answers one after the other, each ended by ";":
---       G,fence,n,outside   granted, with the fences fence .. fence+n-1
+--       G,fence,n,outside   granted, with the fences fence .. fence+n-1; outside is 1 where other engines wait, else 0
 --       R,ms,length,note    refused: the holder's TTL
 --       S,ms                refused: the TTL of another library's string, whose release is told to nobody
 --       C,ms                refused: completed
@@ -85,11 +85,7 @@ for i = 1, #actions do
       end
       -- The first grant saves its fence and learns of those before it in one command. The clock is above them unless it was
       -- set back, or many were reserved just now: then the lock is written once more.
-      local last = not counter and pcall('GETSET', KEYS[1], fence)
-      if last and type(last) ~= 'string' then
-        call('DEL', lock)
-        call('GETSET', KEYS[1], fence) -- for its error
-      end
+      local last = not counter and call('GETSET', KEYS[1], fence)
       if last and (#last > #fence or #last == #fence and last >= fence) then -- what is no number is below
         call('SET', KEYS[1], last) -- as it was, before anything can break off
         counter, shared, condition = last, nil, 'XX'
