@@ -65,6 +65,9 @@ func TestAReleaseNamesWhoseTurnItIs(t *testing.T) {
 	do(core.Release, "a")
 	told("a", "b")
 	do(core.Try, "b")
+	if err := rdb.ZScore(t.Context(), "latchkit~wait:{k}", engine("b")).Err(); err != redis.Nil {
+		t.Errorf("b counts among those that wait for what it holds: %v", err)
+	}
 	do(core.Try, "a") // behind c and d
 	do(core.Release, "b")
 	told("b", "c")
